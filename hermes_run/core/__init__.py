@@ -1,0 +1,1 @@
+"""Floor 0: pure values and the Protocols. No I/O, no clock, no randomness, no asyncio."""

@@ -1,0 +1,109 @@
+"""Which kinds there are: name -> where it lives. Adding one is one file there and one line here.
+
+A row is `"package.module:attribute"`, imported when first asked for; `needs` is the extra of
+hermes-run that brings what it imports. A row with an empty path is a name of the contract whose
+feature is not available yet: it is known, counted and refused by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from hermes_run.errors import MissingExtra, UnknownName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Row(Struct, frozen=True):
+    """Where a thing lives, and the extra it needs ("" for none)."""
+
+    path: str
+    needs: str = ""
+
+
+BACKENDS: dict[str, Row] = {
+    "local": Row("hermes_run.sandboxes.local:LocalBackend"),
+    "bubblewrap": Row("hermes_run.sandboxes.bubblewrap:BubblewrapBackend"),
+    "docker": Row(""),
+    "singularity": Row(""),
+    "modal": Row(""),
+}
+
+MODELS: dict[str, Row] = {
+    "openai": Row("hermes_run.models.openai:OpenAIClient"),
+    "scripted": Row("hermes_run.models.scripted:ScriptedModel"),
+}
+
+TOOLS: dict[str, Row] = {
+    "terminal": Row("hermes_run.tools.terminal:Terminal"),
+    "process": Row("hermes_run.tools.process:Process"),
+    "read_file": Row("hermes_run.tools.file:ReadFile"),
+    "write_file": Row("hermes_run.tools.file:WriteFile"),
+    "patch": Row("hermes_run.tools.patch:Patch"),
+    "search_files": Row("hermes_run.tools.search:SearchFiles"),
+    "web_search": Row(""),
+    "web_extract": Row(""),
+    "browser_navigate": Row(""),
+    "browser_snapshot": Row(""),
+    "browser_click": Row(""),
+    "browser_type": Row(""),
+    "browser_scroll": Row(""),
+    "browser_back": Row(""),
+    "browser_press": Row(""),
+    "browser_get_images": Row(""),
+    "browser_vision": Row(""),
+    "browser_console": Row(""),
+    "vision_analyze": Row(""),
+    "image_generate": Row(""),
+    "text_to_speech": Row(""),
+    "todo": Row("hermes_run.tools.todo:Todo"),
+    "execute_code": Row(""),
+}
+"""The built-in tools: the columns of `tool_stats` in every record, offered or not."""
+
+FORMATS: dict[str, Row] = {
+    "sharegpt": Row("hermes_run.formats.sharegpt:ShareGPT"),
+}
+
+FILTERS: dict[str, Row] = {
+    "no_reasoning": Row("hermes_run.quality.filters:NoReasoning"),
+    "unknown_tool": Row("hermes_run.quality.filters:UnknownTool"),
+}
+
+ENGINES: dict[str, Row] = {
+    "local": Row("hermes_run.runner.engines.local:LocalEngine"),
+    "ray": Row(""),
+}
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"?`, or "" when nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def load(kind: str, table: dict[str, Row], name: str) -> Any:
+    """The class behind a name.
+
+    Raises UnknownName for a name that is in no row or not available yet, MissingExtra when what it
+    needs is not installed.
+    """
+    row = table.get(name)
+    if row is None:
+        raise UnknownName(f'there is no {kind} "{name}"{did_you_mean(name, table)} Known: {", ".join(table)}')
+    if not row.path:
+        raise UnknownName(f'the {kind} "{name}" is not available yet in this version of hermes-run')
+    module, _, attribute = row.path.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if not row.needs or (error.name or "").startswith("hermes_run"):
+            raise
+        raise MissingExtra(
+            f'the {kind} "{name}" needs {error.name}: pip install "hermes-run[{row.needs}]"'
+        ) from error

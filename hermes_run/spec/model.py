@@ -1,0 +1,210 @@
+"""The run spec and the machine settings as frozen types. Fields are the YAML keys of the contract.
+
+Paths are absolute once loaded. A test walks these types against the JSON Schemas, so that the two
+cannot drift.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+OnBadRow = Literal["fail", "skip"]
+BackendName = Literal["auto", "local", "bubblewrap", "docker", "singularity", "modal"]
+Network = Literal["none", "full"]
+Sort = Literal["price", "throughput", "latency"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
+
+DEFAULT_MODEL = "anthropic/claude-sonnet-4.6"
+DEFAULT_BASE_URL = "https://openrouter.ai/api/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetSpec:
+    path: Path
+    prompt_field: str = "prompt"
+    max_samples: int | None = None
+    on_bad_row: OnBadRow = "fail"
+    dedupe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSpec:
+    """Sent only where set."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    stop: tuple[str, ...] | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """`api_key_env` is the name of a variable, or None when no key is sent.
+
+    `script` is the tape of `name: scripted`, for which there is neither endpoint nor key.
+    """
+
+    name: str = DEFAULT_MODEL
+    base_url: str = DEFAULT_BASE_URL
+    endpoint: str | None = None
+    api_key_env: str | None = None
+    max_tokens: int | None = None
+    sampling: SamplingSpec = field(default_factory=SamplingSpec)
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    request_timeout_s: float = 600
+    script: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSpec:
+    allowed: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    sort: Sort | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReasoningSpec:
+    """Unset (effort None), off (`none` or disabled), or a level."""
+
+    effort: Effort | None = None
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    max_turns: int = 10
+    system_prompt: str | None = None
+    ephemeral_system_prompt: str | None = None
+    prefill_messages_file: Path | None = None
+    prompt_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSpec:
+    backend: BackendName = "auto"
+    image: str | None = None
+    cwd: str | None = None
+    network: Network = "none"
+    cpus: float = 1
+    memory_mb: int = 4096
+    pids: int = 256
+    setup: tuple[str, ...] = ()
+    artifacts: tuple[str, ...] = ()
+    diff: bool = False
+    start_timeout_s: float = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FiltersSpec:
+    require_reasoning: bool = True
+    reject_unknown_tools: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSpec:
+    dir: Path = Path("data")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingSpec:
+    verbose: bool = False
+    log_prefix_chars: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSpec:
+    name: Literal["local", "ray"] = "local"
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A resolved distribution: toolset -> percent, in the order written, after `without`."""
+
+    name: str
+    toolsets: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One run, with every default filled in and everything checked that needs no running.
+
+    Attributes:
+        distribution: resolved, and known to be drawable here.
+        toolsets: the spec's own toolsets: name -> tools (the built-in ones are in `tools.toolsets`).
+        prefill: the messages of `agent.prefill_messages_file`, each {role, content}.
+        sources: the files it was read from, the last one first.
+    """
+
+    run_name: str
+    dataset: DatasetSpec
+    batch_size: int
+    workers: int = 4
+    samples: int = 1
+    seed: int = 0
+    distribution: Distribution
+    without: tuple[str, ...] = ()
+    model: ModelSpec = field(default_factory=ModelSpec)
+    provider_routing: RoutingSpec = field(default_factory=RoutingSpec)
+    reasoning: ReasoningSpec = field(default_factory=ReasoningSpec)
+    agent: AgentSpec = field(default_factory=AgentSpec)
+    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
+    toolsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    filters: FiltersSpec = field(default_factory=FiltersSpec)
+    engine: EngineSpec = field(default_factory=EngineSpec)
+    output: OutputSpec = field(default_factory=OutputSpec)
+    logging: LoggingSpec = field(default_factory=LoggingSpec)
+    prefill: tuple[dict[str, str], ...] = ()
+    sources: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSetting:
+    base_url: str
+    api_key_env: str | None = None
+    dialect: str = "generic"
+    honours: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPair:
+    """A key variable may be sent to this host: the user's own word for it."""
+
+    variable: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SandboxSettings:
+    container: Literal["docker", "singularity", "modal"] = "docker"
+    docker_socket: str | None = None
+    singularity_binary: str | None = None
+    image_cache: Path | None = None
+    allow_local_images: bool = False
+    starts_in_flight: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    max_bytes: int = 10_000_000
+    backups: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What describes the machine (`hermes.yaml`). Nothing here changes a trajectory's content."""
+
+    endpoints: dict[str, EndpointSetting] = field(default_factory=dict)
+    keys: tuple[KeyPair, ...] = ()
+    prices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
+    web: dict[str, Any] = field(default_factory=dict)
+    browser: dict[str, Any] = field(default_factory=dict)
+    vision: dict[str, Any] = field(default_factory=dict)
+    images: dict[str, Any] = field(default_factory=dict)
+    speech: dict[str, Any] = field(default_factory=dict)
+    log: LogSettings = field(default_factory=LogSettings)
+    source: Path | None = None
