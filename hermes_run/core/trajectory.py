@@ -51,9 +51,7 @@ class ToolCount(Struct, frozen=True):
     failure: int = 0
 
     def __add__(self, other: ToolCount) -> ToolCount:
-        return ToolCount(
-            self.count + other.count, self.success + other.success, self.failure + other.failure
-        )
+        return ToolCount(self.count + other.count, self.success + other.success, self.failure + other.failure)
 
 
 class Trajectory(Struct, frozen=True):

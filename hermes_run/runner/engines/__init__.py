@@ -1,0 +1,1 @@
+"""One file per engine: where rollouts run. The driver alone writes."""
