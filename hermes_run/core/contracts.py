@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct
 
+from hermes_run.core.task import PromptTask
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from hermes_run.core.messages import Message, Reply
-    from hermes_run.core.task import PromptTask
     from hermes_run.core.trajectory import Outcome, Trajectory
 
 # --------------------------------------------------------------------------- sandboxes

@@ -1,0 +1,40 @@
+"""When two trajectories are equal: the `hash` of a manifest entry. Contract, section 4.
+
+The hash is xxh3_128 over the canonical JSON (`core.keys`) of the record without what scheduling and
+the dataset decide: `key`, `prompt_index`, `metadata.batch_num`, `metadata.timestamp`, `metadata.row`,
+`metadata.work`; without the zero entries of `tool_stats` and `tool_error_counts`; and with every tool
+call id replaced by `call_<n>`, its order of first appearance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_run.core.keys import canonical_json, digest
+
+if TYPE_CHECKING:
+    from hermes_run.formats.record import TrajectoryRecord
+
+_LEFT_OUT = ("key", "prompt_index")
+_LEFT_OUT_METADATA = ("batch_num", "timestamp", "row", "work")
+
+
+def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
+    """xxh3_128 (hex) of what a trajectory says, whoever ran it and whenever."""
+    content: dict[str, Any] = msgspec.to_builtins(record)
+    for name in _LEFT_OUT:
+        content.pop(name, None)
+    content["metadata"] = {
+        name: value for name, value in content["metadata"].items() if name not in _LEFT_OUT_METADATA
+    }
+    content["tool_stats"] = {name: c for name, c in content["tool_stats"].items() if c["count"]}
+    content["tool_error_counts"] = {name: n for name, n in content["tool_error_counts"].items() if n}
+    ids: dict[str, str] = {}
+    for turn in content["conversations"]:
+        for call in turn["tool_calls"]:
+            call["id"] = ids.setdefault(call["id"], f"call_{len(ids)}")
+        if turn["tool_call_id"]:
+            turn["tool_call_id"] = ids.setdefault(turn["tool_call_id"], f"call_{len(ids)}")
+    return digest(canonical_json(content))
