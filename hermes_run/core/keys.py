@@ -18,6 +18,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import xxhash
 
 from hermes_run.core.text import clean
@@ -29,6 +30,9 @@ KEY_VERSION = 1
 """Version of the content key's definition. Raising it moves every key: never for a new row field."""
 
 _EXACT = 2**53
+
+_encode_text = msgspec.json.Encoder(order="sorted").encode
+"""Canonical JSON where there are only clean strings, lists and maps of them: several times faster."""
 
 
 def _canonical(value: Any) -> Any:
@@ -71,16 +75,16 @@ def content_key(
     files: Mapping[str, str] | None = None,
 ) -> str:
     """xxh3_128 (hex) over the canonical JSON of what defines a row's work. Empty fields are left out."""
-    work: dict[str, Any] = {"prompt": prompt}
+    work: dict[str, Any] = {"prompt": clean(prompt)}
     if image:
-        work["image"] = image
+        work["image"] = clean(image)
     if cwd:
-        work["cwd"] = cwd
+        work["cwd"] = clean(cwd)
     if setup:
-        work["setup"] = list(setup)
+        work["setup"] = [clean(command) for command in setup]
     if files:
-        work["files"] = dict(files)
-    return digest(canonical_json(work))
+        work["files"] = {clean(path): clean(text) for path, text in files.items()}
+    return digest(_encode_text(work))
 
 
 def rollout_key(content: str, ordinal: int) -> str:

@@ -1,0 +1,267 @@
+"""The plan: which rollouts a dataset asks for, packed. Contract, sections 3 and 4.
+
+A row costs 24 bytes here whatever its size: 16 of content key, 8 of offset; rows are read again when
+their turn comes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+import xxhash
+from msgspec import Struct
+
+from hermes_run.core.keys import unpack_key
+from hermes_run.core.task import PromptTask
+from hermes_run.dataset.files import is_plain, open_text, read_line_at, read_lines
+from hermes_run.dataset.rows import BadRow, Row, parse_row
+from hermes_run.errors import DatasetError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_KEY_BYTES = 16
+SHOWN_BAD_ROWS = 1000
+"""How many bad rows an error lists; plan.json and `validate` list all."""
+
+
+class InvalidRow(Struct, frozen=True):
+    """A row that cannot be run: its line from 1, its place in the dataset from 0, and why."""
+
+    line: int
+    prompt_index: int
+    reason: str
+
+
+class Selection(Struct, frozen=True):
+    """What of a dataset is planned, and how often."""
+
+    prompt_field: str = "prompt"
+    max_samples: int | None = None
+    dedupe: bool = False
+    samples: int = 1
+
+
+class Rollout(Struct, frozen=True):
+    """One planned rollout: its packed key (`core.keys.pack_key`) and its row's position in the plan."""
+
+    key: bytes
+    position: int
+
+
+class Plan:
+    """Rows in dataset order, and the rollouts that they ask for.
+
+    Attributes:
+        path: the dataset.
+        selection: what of it, and how often.
+        rows: rows counted for the ledger: read, less those that `dedupe` removed.
+        removed: rows that `dedupe` removed.
+        invalid: the rows that cannot be run.
+        dataset_hash: xxh3_128 of the decompressed bytes read (all, unless `max_samples` ended it).
+        images: image -> how many rows name it.
+        without_image: rows that name none.
+        first_image_line: image -> the first line that names it.
+    """
+
+    def __init__(self, path: Path, selection: Selection) -> None:
+        self.path = path
+        self.selection = selection
+        self.rows = 0
+        self.removed = 0
+        self.invalid: list[InvalidRow] = []
+        self.dataset_hash = ""
+        self.images: dict[str, int] = {}
+        self.first_image_line: dict[str, int] = {}
+        self.without_image = 0
+        self._keys = bytearray()
+        self._offsets = array("Q")
+        self._indexes = array("Q")
+        self._equal: dict[bytes, array[int]] = {}
+
+    def __len__(self) -> int:
+        """How many rows can be run."""
+        return len(self._offsets)
+
+    @property
+    def planned(self) -> int:
+        """How many rollouts can be run."""
+        return len(self) * self.selection.samples
+
+    @property
+    def total(self) -> int:
+        """The ledger's total: rows x samples, invalid ones included."""
+        return self.rows * self.selection.samples
+
+    @property
+    def packed_keys(self) -> bytes:
+        """16 bytes a row that can be run, in order."""
+        return bytes(self._keys)
+
+    def prompt_index(self, position: int) -> int:
+        """A row's place in the dataset, from 0."""
+        return self._indexes[position]
+
+    def add(self, content: bytes, offset: int, prompt_index: int) -> None:
+        """A further row that can be run."""
+        self._keys += content
+        self._offsets.append(offset)
+        self._indexes.append(prompt_index)
+
+    def settle(self) -> None:
+        """Find the equal rows, once all are there."""
+        self._equal = equal_rows(self._keys)
+
+    def rollouts(self) -> Iterator[Rollout]:
+        """Every planned rollout, in dataset order, a row's samples together.
+
+        The j-th of n equal rows has the ordinals j, j + n, j + 2n, …: so ordinal o belongs to the
+        (o mod n)-th of them, and raising `samples` or adding copies only adds ordinals.
+        """
+        for position, packed in planned_keys(self._keys, self._equal, self.selection.samples):
+            yield Rollout(packed, position)
+
+    def read_tasks(self, rollouts: Iterable[Rollout]) -> Iterator[PromptTask]:
+        """The tasks of rollouts that come in dataset order, each row read when it is asked for.
+
+        Raises DatasetError when a row is no longer what was planned.
+        """
+        rows = self._read_plain if is_plain(self.path) else self._read_stream
+        for rollout, row in rows(rollouts):
+            yield PromptTask(
+                key=unpack_key(rollout.key),
+                prompt_index=self._indexes[rollout.position],
+                prompt=row.prompt,
+                image=row.image,
+                cwd=row.cwd,
+                setup=row.setup,
+                files=row.files,
+                row_id=row.row_id,
+                row=row.rest,
+            )
+
+    def read_rows(self) -> Iterator[tuple[int, Row]]:
+        """(position, row) of every row that can be run, in order, in one pass."""
+        rollouts = (Rollout(self._content(position), position) for position in range(len(self)))
+        for rollout, row in self._read_stream(rollouts):
+            yield rollout.position, row
+
+    def _content(self, position: int) -> bytes:
+        return bytes(self._keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
+
+    def _checked(self, line: bytes, position: int) -> Row:
+        try:
+            row = parse_row(line, self.selection.prompt_field)
+        except BadRow:
+            row = None
+        if row is None or bytes.fromhex(row.key) != self._content(position):
+            raise DatasetError(
+                f"{self.path}: the dataset was changed while the run was reading it "
+                f"(row {self._indexes[position]}); run the same command again"
+            )
+        return row
+
+    def _read_plain(self, rollouts: Iterable[Rollout]) -> Iterator[tuple[Rollout, Row]]:
+        position, row = -1, None
+        with open_text(self.path) as stream:
+            for rollout in rollouts:
+                if row is None or rollout.position != position:
+                    position = rollout.position
+                    row = self._checked(read_line_at(stream, self._offsets[position]), position)
+                yield rollout, row
+
+    def _read_stream(self, rollouts: Iterable[Rollout]) -> Iterator[tuple[Rollout, Row]]:
+        lines = read_lines(self.path)
+        position, row = -1, None
+        for rollout in rollouts:
+            if row is None or rollout.position != position:
+                position, wanted = rollout.position, self._offsets[rollout.position]
+                line = next((text for _, offset, text in lines if offset == wanted), b"")
+                row = self._checked(line, position)
+            yield rollout, row
+
+
+def equal_rows(keys: bytes | bytearray) -> dict[bytes, array[int]]:
+    """Content keys that stand more than once -> the positions of their rows, in order."""
+    first: dict[bytes, int] = {}
+    equal: dict[bytes, array[int]] = {}
+    for position in range(len(keys) // _KEY_BYTES):
+        content = bytes(keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
+        before = first.setdefault(content, position)
+        if before != position:
+            equal.setdefault(content, array("Q", [before])).append(position)
+    return equal
+
+
+def planned_keys(
+    keys: bytes | bytearray, equal: dict[bytes, array[int]], samples: int
+) -> Iterator[tuple[int, bytes]]:
+    """(position, packed rollout key) of every rollout of packed content keys, in order."""
+    seen: dict[bytes, int] = {}
+    alone = [ordinal.to_bytes(4, "big") for ordinal in range(samples)]
+    for position in range(len(keys) // _KEY_BYTES):
+        content = bytes(keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
+        if content in equal:
+            rank, count = seen.get(content, 0), len(equal[content])
+            seen[content] = rank + 1
+            for sample in range(samples):
+                yield position, content + (rank + sample * count).to_bytes(4, "big")
+        else:
+            for ordinal in alone:
+                yield position, content + ordinal
+
+
+def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) -> Plan:
+    """Read a dataset once and plan it.
+
+    Raises DatasetError for a file that cannot be read and, unless `skip_bad_rows`, for its bad rows,
+    all of them listed with line numbers.
+    """
+    plan = Plan(path, selection)
+    hasher = xxhash.xxh3_128()
+    known: set[bytes] = set()
+    for prompt_index, (number, offset, line) in enumerate(read_lines(path, hasher)):
+        if selection.max_samples is not None and prompt_index >= selection.max_samples:
+            break
+        plan.rows += 1
+        try:
+            row = parse_row(line, selection.prompt_field)
+        except BadRow as bad:
+            plan.invalid.append(InvalidRow(number, prompt_index, str(bad)))
+            continue
+        content = bytes.fromhex(row.key)
+        if selection.dedupe:
+            if content in known:
+                plan.removed += 1
+                plan.rows -= 1
+                continue
+            known.add(content)
+        _count_image(plan, row, number)
+        plan.add(content, offset, prompt_index)
+    plan.dataset_hash = hasher.hexdigest()
+    if plan.invalid and not skip_bad_rows:
+        raise DatasetError(describe_bad_rows(plan))
+    plan.settle()
+    return plan
+
+
+def _count_image(plan: Plan, row: Row, line: int) -> None:
+    if row.image:
+        plan.images[row.image] = plan.images.get(row.image, 0) + 1
+        plan.first_image_line.setdefault(row.image, line)
+    else:
+        plan.without_image += 1
+
+
+def describe_bad_rows(plan: Plan) -> str:
+    """One line for each bad row, and the cure."""
+    lines = [f"{plan.path}:{bad.line}: {bad.reason}" for bad in plan.invalid[:SHOWN_BAD_ROWS]]
+    if len(plan.invalid) > SHOWN_BAD_ROWS:
+        lines.append(f"{plan.path}: and {len(plan.invalid) - SHOWN_BAD_ROWS} more bad rows")
+    lines.append(
+        f"{len(plan.invalid)} of {plan.rows} rows cannot be run; mend them, or set dataset.on_bad_row: skip "
+        "to keep them in the ledger as invalid"
+    )
+    return "\n".join(lines)
