@@ -1,0 +1,198 @@
+"""The moving picture of a run, and its summary. The only user of rich."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hermes_run.cli.plain import count_of, duration, money, number
+from hermes_run.cli.progress import Quiet
+from hermes_run.cli.report import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from rich.console import RenderableType
+
+_FRAMES_PER_S = 4
+_WIDEST = 100
+_BAR = 16
+_COLOURS = {
+    "completed": "green",
+    "partial": "yellow",
+    "discarded": "magenta",
+    "failed": "red",
+    "invalid": "red",
+    "pending": "cyan",
+}
+
+
+class LivePicture(Quiet):
+    """An observer that draws a bar and the counts on a terminal's stderr."""
+
+    def __init__(self, on_planned: Callable[[Path], None], console: Console | None = None) -> None:
+        super().__init__(on_planned)
+        self._console = console or Console(stderr=True)
+        self._name = ""
+        self._live = Live(
+            get_renderable=self._picture,
+            console=self._console,
+            refresh_per_second=_FRAMES_PER_S,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+
+    def planned(self, *, total: int, done: int, pending: int, run_dir: Path) -> None:
+        """The plan stands: start drawing."""
+        super().planned(total=total, done=done, pending=pending, run_dir=run_dir)
+        self._name = run_dir.name
+        self._live.start()
+        self._console.show_cursor(show=True)  # a process that is killed cannot give it back
+
+    def warn(self, text: str) -> None:
+        """Above the picture, where it stays."""
+        self._console.print(Text(f"warning: {text}", style="yellow"))
+
+    def close(self) -> None:
+        """Take the picture away."""
+        self._live.stop()
+
+    def _picture(self) -> RenderableType:
+        tally = self.tally
+        percent = f"{100 * tally.done // max(1, tally.total)} %"
+        bar = Table.grid(padding=(0, 1), expand=False)
+        bar.add_row(
+            Text(self._name, style="bold"),
+            ProgressBar(total=max(1, tally.total), completed=tally.done, width=32),
+            Text(f"{number(tally.done)}/{number(tally.total)}"),
+            Text(percent, style="dim"),
+        )
+        words = [tally.phase or "", *tally.details()]
+        line = Text(" · ".join(word for word in words if word), style="dim")
+        if failed := tally.failed():
+            line.append(f"{' · ' if line.plain else ''}{failed}", style="red not dim")
+        return Padding(Group(bar, line), (0, 1))
+
+
+def show_summary(statistics: dict[str, Any], *, after: Iterable[tuple[str, str]] = ()) -> None:
+    """Print the summary of a run: `statistics` is statistics.json.
+
+    `after` are (label, text) lines below it: where things are, what to do next.
+    """
+    console = Console(highlight=False)
+    console.width = min(console.width, _WIDEST)
+    with console.capture() as captured:
+        console.print(summary(statistics, utf8=console.encoding.startswith("utf")))
+        lines = Table.grid(padding=(0, 2))
+        for label, text in after:
+            lines.add_row(Text(label, style="bold"), Text(text, overflow="fold"))
+        if lines.row_count:
+            console.print(Padding(lines, (0, 2)))
+    say(captured.get().rstrip("\n"))
+
+
+def summary(statistics: dict[str, Any], *, utf8: bool = True) -> RenderableType:
+    """The panel with outcomes, tools, and the figures."""
+    grid = Table.grid(padding=(0, 4))
+    grid.add_row(_outcomes(statistics, utf8=utf8), _tools(statistics))
+    return Panel(
+        Group(grid, Text(), _figures(statistics)),
+        title=Text(f" {statistics['run_name']} ", style="bold"),
+        title_align="left",
+        subtitle=Text(f" {statistics['model']} ", style="dim"),
+        subtitle_align="right",
+        padding=(1, 2),
+        border_style="dim",
+        expand=False,
+    )
+
+
+def _outcomes(statistics: dict[str, Any], *, utf8: bool) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    outcomes: dict[str, int] = statistics["outcomes"]
+    total = max(1, sum(outcomes.values()))
+    table.add_row(Text("outcomes", style="bold"), "", "")
+    for name, count in outcomes.items():
+        if not count and name in ("invalid", "pending"):
+            continue
+        style = _COLOURS[name] if count else "dim"
+        table.add_row(
+            Text(name, style=style), number(count), Text(_bar(count / total, utf8=utf8), style=style)
+        )
+        reasons = statistics.get(name, {})
+        for reason, part in reasons.items() if isinstance(reasons, dict) else ():
+            table.add_row(Text(f"  {reason}", style="dim"), Text(number(part), style="dim"), "")
+    return table
+
+
+def _bar(share: float, *, utf8: bool) -> str:
+    if not utf8:
+        return "#" * max(round(share * _BAR), share > 0)
+    eighths = max(round(share * _BAR * 8), share > 0)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _tools(statistics: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    used = {name: tool for name, tool in statistics["tool_statistics"].items() if tool["count"]}
+    table.add_row(Text("tools", style="bold"), Text("calls", style="dim"), Text("success", style="dim"))
+    for name, tool in sorted(used.items(), key=lambda item: (-item[1]["count"], item[0])):
+        rate = tool["success_rate"]
+        style = "green" if rate == 100 else "yellow" if rate >= 50 else "red"
+        table.add_row(name, number(tool["count"]), Text(f"{rate:.1f} %", style=style))
+    if not used:
+        table.add_row(Text("none was called", style="dim"), "", "")
+    return table
+
+
+def _figures(statistics: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for label, text in _figure_lines(statistics):
+        table.add_row(Text(label, style="bold"), Text(text))
+    return table
+
+
+def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
+    reasoning, tokens = statistics["reasoning_statistics"], statistics["tokens"]
+    turns = reasoning["total_assistant_turns"]
+    coverage = (
+        f"{reasoning['coverage']:.1f} % of {count_of(turns, 'assistant turn')}" if turns else "no turns"
+    )
+    spent = (
+        f"{number(tokens['total_tokens'])}  (prompt {number(tokens['prompt_tokens'])}, "
+        f"completion {number(tokens['completion_tokens'])})"
+    )
+    if missing := tokens.get("calls_without_usage"):
+        spent += f"; {count_of(missing, 'call')} reported none"
+    cost = money(statistics["cost"])
+    if statistics["cost"] is not None and statistics.get("cost_unknown"):
+        cost += f", and of {number(statistics['cost_unknown'])} unknown"
+    if statistics.get("cost_estimated"):
+        cost += f" ({number(statistics['cost_estimated'])} estimated)"
+    return (
+        ("reasoning", coverage),
+        ("tokens", spent),
+        ("cost", cost),
+        ("duration", duration(statistics["duration_seconds"])),
+    )
+
+
+def draws_live() -> bool:
+    """Whether stderr is a terminal that can redraw."""
+    return Console(stderr=True).is_terminal and not Console(stderr=True).is_dumb_terminal and bool(sys.stderr)

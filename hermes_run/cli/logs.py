@@ -1,0 +1,108 @@
+"""run.log: rotating, in the run directory, and never holding a secret.
+
+Logging is for later reading: nothing of it goes to the terminal. What is logged before the run
+directory is known waits in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hermes_run import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hermes_run.spec.model import LoggingSpec, LogSettings
+
+_log = logging.getLogger(__name__)
+FILE_NAME = "run.log"
+_LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+_HELD = 10_000  # records kept until the run directory is known
+
+
+class LogFormatter(logging.Formatter):
+    """Lines without secrets. A record's `preview` (extra) is added, cut and on one line.
+
+    `log.debug("reply", extra={"preview": text})` writes at most `prefix_chars` of the text.
+    """
+
+    def __init__(self, redact: Callable[[str], str], prefix_chars: int) -> None:
+        super().__init__(_LINE)
+        self._redact = redact
+        self._prefix_chars = prefix_chars
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record's text."""
+        text = super().format(record)
+        preview = getattr(record, "preview", None)
+        # secrets go first: a cut through one would leave its beginning
+        line = self._redact(text)
+        if preview is not None:
+            line += f" | {cut(self._redact(str(preview)), self._prefix_chars)}"
+        # half a character, which UTF-8 cannot hold, is shown by its number
+        return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
+
+
+def cut(text: str, chars: int) -> str:
+    """The first `chars` characters of `text`, line ends and control characters escaped."""
+    shown = text[:chars].encode("unicode_escape").decode() if not text[:chars].isprintable() else text[:chars]
+    left_out = len(text) - chars
+    return f"{shown} (+{left_out} characters)" if left_out > 0 else shown
+
+
+class Log:
+    """The program's log: waits for its folder, then writes there."""
+
+    def __init__(self, settings: LogSettings, redact: Callable[[str], str], prefix_chars: int) -> None:
+        self._settings = settings
+        self._formatter = LogFormatter(redact, prefix_chars)
+        self.waiting = logging.handlers.MemoryHandler(_HELD, flushLevel=logging.CRITICAL + 1)
+
+    def open(self, run_dir: Path) -> None:
+        """Write to `run_dir`/run.log from now on, what waited first."""
+        from concurrent_log_handler import ConcurrentRotatingFileHandler
+
+        file = ConcurrentRotatingFileHandler(
+            run_dir / FILE_NAME,
+            maxBytes=self._settings.max_bytes,
+            backupCount=self._settings.backups,
+            encoding="utf-8",
+        )
+        file.setFormatter(self._formatter)
+        root = logging.getLogger()
+        root.addHandler(file)
+        root.removeHandler(self.waiting)
+        self.waiting.setTarget(file)
+        self.waiting.close()
+        _log.info("hermes-run %s, process %d", __version__, os.getpid())
+
+
+@contextmanager
+def logging_to(
+    settings: LogSettings, logging_spec: LoggingSpec, redact: Callable[[str], str]
+) -> Iterator[Log]:
+    """Collect what the program and its libraries log and warn; `Log.open` says where to."""
+    log = Log(settings, redact, logging_spec.log_prefix_chars)
+    root, ours = logging.getLogger(), logging.getLogger("hermes_run")
+    before = root.handlers[:], root.level, ours.level, logging.raiseExceptions
+    root.addHandler(log.waiting)
+    root.setLevel(logging.WARNING)
+    ours.setLevel(logging.DEBUG if logging_spec.verbose else logging.INFO)
+    logging.raiseExceptions = False  # a full disk stops the run where it writes results, not here
+    logging.captureWarnings(capture=True)
+    try:
+        yield log
+    finally:
+        logging.captureWarnings(capture=False)
+        for handler in [handler for handler in root.handlers if handler not in before[0]]:
+            root.removeHandler(handler)
+            handler.close()
+        root.setLevel(before[1])
+        ours.setLevel(before[2])
+        logging.raiseExceptions = before[3]

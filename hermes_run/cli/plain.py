@@ -1,0 +1,59 @@
+"""Plain text for the small commands: JSON, aligned columns, numbers and times for people."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def as_json(value: Any) -> str:
+    """One JSON object, indented, as it goes to stdout."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def columns(rows: Iterable[Sequence[object]], *, indent: str = "  ") -> str:
+    """Rows as aligned columns, numbers to the right; the last column is not padded."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if not cells:
+        return ""
+    widths = [max(len(row[i]) for row in cells if i < len(row)) for i in range(max(map(len, cells)))]
+    lines = []
+    for row in cells:
+        padded = [
+            cell.rjust(width) if cell.replace(",", "").isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=False)
+        ]
+        lines.append((indent + "  ".join(padded)).rstrip())
+    return "\n".join(lines)
+
+
+def number(count: float) -> str:
+    """1,234,567."""
+    return f"{count:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    """0.8 s, 42 s, 3 min 05 s, 2 h 10 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def money(cost: float | None) -> str:
+    """$0.0123, or that it is not known: unknown is never zero."""
+    if cost is None:
+        return "unknown"
+    return f"${cost:,.2f}" if cost >= 1 or cost == 0 else f"${cost:.4f}"
+
+
+def count_of(number_of: int, noun: str) -> str:
+    """1 row, 2 rows."""
+    return f"{number(number_of)} {noun}{'' if number_of == 1 else 's'}"

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_run.cli.logs import cut, logging_to
+from hermes_run.cli.redaction import make_redactor
+from hermes_run.spec.model import LoggingSpec, LogSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def write(
+    folder: Path,
+    act: Callable[[], object],
+    *,
+    verbose: bool = False,
+    settings: LogSettings | None = None,
+    secrets: tuple[str, ...] = (),
+) -> str:
+    spec = LoggingSpec(verbose=verbose, log_prefix_chars=10)
+    with logging_to(settings or LogSettings(), spec, make_redactor(secrets)) as log:
+        log.open(folder)
+        act()
+    text = (folder / "run.log").read_text()
+    first, _, rest = text.partition("\n")
+    return rest if "hermes-run" in first else text
+
+
+def test_what_is_logged_before_the_run_directory_is_known_is_written_too(tmp_path: Path) -> None:
+    with logging_to(LogSettings(), LoggingSpec(), make_redactor(())) as log:
+        logging.getLogger("hermes_run.spec").info("early")
+        log.open(tmp_path)
+        logging.getLogger("hermes_run.runner").info("late")
+    first, start, last = (tmp_path / "run.log").read_text().splitlines()
+    assert first.endswith("hermes_run.spec: early")
+    assert f"process {os.getpid()}" in start
+    assert last.endswith("hermes_run.runner: late")
+
+
+def test_a_secret_never_reaches_the_log_neither_in_tracebacks_nor_in_arguments(tmp_path: Path) -> None:
+    def act() -> None:
+        log = logging.getLogger("hermes_run.models")
+        log.warning("header %s", "Bearer sk-abcdef")
+        try:
+            int("sk-abcdef")
+        except ValueError:
+            log.exception("call failed")
+        log.warning("cut", extra={"preview": "123456 sk-abcdef"})
+
+    text = write(tmp_path, act, secrets=("sk-abcdef",))
+    assert "sk-" not in text
+    assert "Bearer [redacted]" in text
+    assert "ValueError: invalid literal for int() with base 10: '[redacted]'" in text
+
+
+def test_previews_are_cut_and_stay_on_their_line(tmp_path: Path) -> None:
+    def act() -> None:
+        logging.getLogger("hermes_run.runner").debug("reply", extra={"preview": "one\ntwo three four"})
+
+    (line,) = write(tmp_path, act, verbose=True).splitlines()
+    assert line.endswith("hermes_run.runner: reply | one\\ntwo th (+8 characters)")
+
+
+def test_without_verbose_debug_lines_are_not_written(tmp_path: Path) -> None:
+    assert write(tmp_path, lambda: logging.getLogger("hermes_run.x").debug("detail")) == ""
+
+
+def test_libraries_are_heard_from_warnings_on_and_their_python_warnings_too(tmp_path: Path) -> None:
+    def act() -> None:
+        logging.getLogger("httpx").info("every request")
+        logging.getLogger("asyncio").error("task was lost")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("old habit", DeprecationWarning, stacklevel=1)
+
+    text = write(tmp_path, act)
+    assert "every request" not in text
+    assert "asyncio: task was lost" in text
+    assert "old habit" in text
+
+
+def test_nothing_of_the_log_goes_to_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, lambda: logging.getLogger("hermes_run.x").critical("loud"))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_log_rotates_and_keeps_as_many_old_files_as_the_settings_say(tmp_path: Path) -> None:
+    def act() -> None:
+        for number in range(200):
+            logging.getLogger("hermes_run.x").info("line %d", number)
+
+    last = write(tmp_path, act, settings=LogSettings(max_bytes=1000, backups=2))
+    assert last.endswith("line 199\n")
+    assert sorted(p.name for p in tmp_path.glob("run.log*")) == ["run.log", "run.log.1", "run.log.2"]
+    assert all(p.stat().st_size < 1200 for p in tmp_path.glob("run.log*"))
+
+
+def test_logging_is_as_it_was_afterwards(tmp_path: Path) -> None:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    write(tmp_path, lambda: None)
+    assert (root.handlers[:], root.level) == before
+
+
+def test_half_a_character_is_written_without_a_fault(tmp_path: Path) -> None:
+    assert "\\ud835" in write(tmp_path, lambda: logging.getLogger("hermes_run.x").info("half \ud835"))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("", ""),
+        ("short", "short"),
+        ("0123456789", "0123456789"),
+        ("0123456789a", "0123456789 (+1 characters)"),
+    ],
+)
+def test_a_cut_text_says_how_much_is_missing(text: str, shown: str) -> None:
+    assert cut(text, 10) == shown
