@@ -1,0 +1,1 @@
+"""Models: the client of OpenAI-compatible endpoints, the one owner of retries, and the scripted model."""

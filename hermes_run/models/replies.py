@@ -1,0 +1,272 @@
+"""From the body of an answer to a Reply: pure, lenient about shape, never inventing a word.
+
+Reasoning is taken from the first of these places that holds any: `reasoning`, `reasoning_content`, the
+texts in `reasoning_details[]`, thinking parts of the content, blocks in the text (`thinking.py`).
+What a provider wants back unmodified is kept in the message's `wire`.
+
+| how it ended | what comes of it |
+|---|---|
+| `length` and its like | a Reply with finish_reason `length`, without tool calls |
+| `content_filter` and its like, a `refusal` | failed `filtered` |
+| `MALFORMED_FUNCTION_CALL` and its like, a call without a name | retried, then failed `malformed_call` |
+| no text (white space only) and no call | retried, then failed `empty_reply` |
+| an `error` object, no choices, no JSON, a content that is none | retried, then failed `provider_error` |
+| anything else | `tool_calls` when there are any, else `stop` |
+
+A reply that was cut keeps its text and loses its calls: any of them may be cut, and a cut call is never
+run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_run.core.messages import Assistant, Reply, ToolCall, Usage
+from hermes_run.core.text import clean
+from hermes_run.models.requests import encode_json
+from hermes_run.models.thinking import split_thinking
+from hermes_run.models.verdicts import Unusable, Verdict, scrub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
+_FILTERED = frozenset(
+    {"content_filter", "content-filter", "safety", "recitation", "prohibited_content", "blocklist", "spii"}
+    | {"refusal", "sensitive", "moderation", "language", "image_safety"}
+)
+_MALFORMED = frozenset(
+    {"malformed_function_call", "malformed_tool_call", "unexpected_tool_call", "too_many_tool_calls"}
+)
+_SENT_BACK = ("reasoning_details", "thinking_blocks", "extra_content")
+"""Message fields that providers want back as they were."""
+
+_CALL_FIELDS = frozenset({"id", "type", "function", "index"})
+
+
+def decode_body(body: bytes) -> Any:
+    """The JSON value of a body.
+
+    Pairs of surrogate escapes become their character, lone halves stay for `clean`; bytes that are no
+    UTF-8 become lone halves. Raises ValueError when it is no JSON.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        text = body.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+        try:
+            return json.loads(text)
+        except RecursionError as error:
+            raise ValueError("nested too deeply") from error
+
+
+def _count(value: Any) -> int:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return int(value) if is_number and value > 0 else 0
+
+
+def _price(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number and value >= 0 else None
+
+
+def _part(usage: dict[str, Any], group: str, name: str) -> int:
+    details = usage.get(group)
+    return _count(details.get(name)) if isinstance(details, dict) else 0
+
+
+def read_usage(usage: Any) -> Usage:
+    """What one call was billed; what was not reported is counted as unknown."""
+    if not isinstance(usage, dict) or not (usage.get("prompt_tokens") or usage.get("completion_tokens")):
+        return Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
+    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    cost = _price(usage.get("cost"))
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=_count(usage.get("total_tokens")) or prompt + completion,
+        cached_tokens=_part(usage, "prompt_tokens_details", "cached_tokens")
+        or _count(usage.get("prompt_cache_hit_tokens")),
+        reasoning_tokens=_part(usage, "completion_tokens_details", "reasoning_tokens"),
+        cost=cost or 0.0,
+        calls=1,
+        calls_without_cost=1 if cost is None else 0,
+    )
+
+
+def _joined(parts: Iterable[Any], *names: str) -> str:
+    """The texts under `names` of a list of objects, or of plain texts."""
+    texts: list[str] = []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            found = next((part[name] for name in names if part.get(name)), "")
+            texts.append(found if isinstance(found, str) else _joined(found, "text"))
+    return "".join(texts)
+
+
+def _read_content(content: Any) -> tuple[str, str] | None:
+    """(text, thinking) of a content that is text, a list of parts, or absent; None when it is none."""
+    if content is None:
+        return "", ""
+    if isinstance(content, str):
+        return content, ""
+    if not isinstance(content, list):
+        return None
+    thinking = [p for p in content if isinstance(p, dict) and p.get("type") in ("thinking", "reasoning")]
+    said = [p for p in content if not any(p is t for t in thinking)]
+    return _joined(said, "text"), _joined(thinking, "thinking", "reasoning", "text")
+
+
+def _native_reasoning(message: dict[str, Any], thinking: str) -> str:
+    for name in ("reasoning", "reasoning_content"):
+        value = message.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+    details = message.get("reasoning_details")
+    if isinstance(details, list):
+        text = "\n".join(filter(None, (_joined([part], "text", "summary", "content") for part in details)))
+        if text.strip():
+            return text
+    return thinking
+
+
+def _arguments(value: Any) -> str:
+    """The JSON text of a call's arguments; providers leave them out when there are none."""
+    if isinstance(value, str):
+        return clean(value) if value.strip() else "{}"
+    return "{}" if value is None else encode_json(value).decode()
+
+
+def _raw_calls(message: dict[str, Any]) -> list[Any]:
+    calls = message.get("tool_calls")
+    if isinstance(calls, list) and calls:
+        return calls
+    legacy = message.get("function_call")
+    return [{"function": legacy}] if isinstance(legacy, dict) else []
+
+
+def _free_id(given: Any, used: set[str], turn: int, place: int) -> str:
+    """The provider's id, or nine letters and digits (the strictest form known) when it is no good."""
+    wanted = clean(str(given)) if given not in (None, "") else ""
+    while not wanted or wanted in used:
+        wanted = f"call{turn:03d}{place:02d}"
+        place += 1
+    used.add(wanted)
+    return wanted
+
+
+def _read_calls(
+    raw: list[Any], used: set[str], turn: int, usage: Usage
+) -> tuple[tuple[ToolCall, ...], list[dict[str, Any]]]:
+    """The calls, and the same in the provider's own form when that holds more than ours ([] if not)."""
+    calls: list[ToolCall] = []
+    wire: list[dict[str, Any]] = []
+    has_more = False
+    taken = set(used)
+    for place, item in enumerate(raw):
+        function = item.get("function") if isinstance(item, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(function, dict) or not isinstance(name, str) or not name.strip():
+            raise Unusable(Verdict("retry", "a tool call without a name", "malformed_call"), usage)
+        call = ToolCall(
+            _free_id(item.get("id"), taken, turn, place), clean(name), _arguments(function.get("arguments"))
+        )
+        calls.append(call)
+        more = {key: value for key, value in item.items() if key not in _CALL_FIELDS and value is not None}
+        has_more = has_more or bool(more)
+        function_form = {"name": call.name, "arguments": call.arguments}
+        wire.append({"id": call.id, "type": "function", "function": function_form, **more})
+    used |= taken
+    return tuple(calls), wire if has_more else []
+
+
+def _wire_fields(message: dict[str, Any], wire_calls: list[dict[str, Any]]) -> dict[str, Any]:
+    """Reasoning goes back under the name that it came by, once; details win over their plain text."""
+    fields = {name: message[name] for name in _SENT_BACK if message.get(name)}
+    if "reasoning_details" not in fields:
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(message.get(name), str) and message[name]:
+                fields[name] = message[name]
+                break
+    if wire_calls:
+        fields["tool_calls"] = wire_calls
+    return fields
+
+
+def _first_choice(data: Any, usage: Usage, secret: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The first choice and its message. Raises Unusable when there is none, or an error instead."""
+    if not isinstance(data, dict):
+        raise Unusable(Verdict("retry", "the reply is no JSON object"), usage)
+    choices = data.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    error = data.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
+    if error:
+        message = error.get("message") if isinstance(error, dict) else error
+        raise Unusable(Verdict("retry", f"an error inside the reply: {scrub(str(message), secret)}"), usage)
+    if choice is None:
+        raise Unusable(Verdict("retry", "a reply without choices"), usage)
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict):
+        raise Unusable(Verdict("retry", "a reply without a message"), usage)
+    return choice, message
+
+
+def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage) -> bool:
+    """Whether the reply was cut. Raises Unusable when the provider says that it is no reply."""
+    endings = {
+        str(choice[name]).lower() for name in ("finish_reason", "native_finish_reason") if choice.get(name)
+    }
+    if endings & _MALFORMED:
+        raise Unusable(Verdict("retry", "the model wrote a malformed tool call", "malformed_call"), usage)
+    if endings & _FILTERED:
+        raise Unusable(Verdict("fail", "the provider filtered the reply", "filtered"), usage)
+    if message.get("refusal") and not message.get("content") and not message.get("tool_calls"):
+        raise Unusable(Verdict("fail", "the model refused to answer", "filtered"), usage)
+    if "error" in endings:
+        raise Unusable(Verdict("retry", "the provider broke off the reply"), usage)
+    return bool(endings & _LENGTH)
+
+
+def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> Reply:
+    """The reply in a 200's body.
+
+    Args:
+        body: as it came.
+        used_ids: tool-call ids of the conversation so far; those of this reply are added.
+        turn: number of replies before this one, for ids that the provider left out or used twice.
+        secret: masked in texts.
+
+    Raises Unusable with the verdict and what the call was billed.
+    """
+    try:
+        data = decode_body(body)
+    except ValueError:
+        unknown = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
+        raise Unusable(Verdict("retry", "the reply is no JSON"), unknown) from None
+    usage = read_usage(data.get("usage") if isinstance(data, dict) else None)
+    choice, message = _first_choice(data, usage, secret)
+    is_cut = _check_ending(choice, message, usage)
+    content = _read_content(message.get("content"))
+    if content is None:
+        raise Unusable(Verdict("retry", "a reply whose content is no text"), usage)
+    text, thinking = content
+    reasoning = _native_reasoning(message, thinking)
+    if not reasoning:
+        reasoning, text = split_thinking(text)
+    raw_calls = [] if is_cut else _raw_calls(message)
+    calls, wire_calls = _read_calls(raw_calls, used_ids, turn, usage)
+    if not is_cut and not calls and not text.strip():
+        raise Unusable(Verdict("retry", "an empty reply", "empty_reply"), usage)
+    served = data.get("model")
+    return Reply(
+        message=Assistant(clean(text), clean(reasoning), calls, _wire_fields(message, wire_calls) or None),
+        finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
+        usage=usage,
+        model=clean(served) if isinstance(served, str) else "",
+    )

@@ -1,0 +1,242 @@
+"""What an answer that is no usable reply means: the error table of the wire, as pure functions.
+
+| what comes | verdict |
+|---|---|
+| 408, 409, 5xx, a drop, a time-out, a body that is no reply | `retry`, at the earliest after Retry-After |
+| 429; 402 with Retry-After | `cool_down`, for all rollouts together |
+| 400 or 413 that says the context is too long | `context` |
+| 401, 403; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410 and 400 about what all rows share | `stop` |
+| 400 or 403 of a moderation | `fail` with the reason `filtered` |
+| any other 4xx | `fail` with the reason `provider_error` |
+
+The texts go into the manifest, which is equal for equal runs: `scrub` takes out what varies.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from hermes_run.core.messages import Usage
+from hermes_run.core.text import clean
+from hermes_run.errors import CredentialsRefused, EnvironmentStop, OutOfCredit, RequestRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RETRY_AFTER_CAP_S = 300.0
+"""An endpoint can ask for an hour; more than this is never waited in one go."""
+
+_DETAIL_CHARS = 300
+
+Kind = Literal["retry", "cool_down", "stop", "fail", "context"]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What to do about an answer.
+
+    Attributes:
+        kind: see the module's table.
+        text: what happened, for people and the manifest.
+        reason: of the contract's reasons for `failed`; also which retries are used up.
+        wait_s: what the endpoint asked for by Retry-After, capped; None when it did not.
+        stop: the error that stops the run, for `stop`.
+        unreached: the endpoint could not be connected to.
+    """
+
+    kind: Kind
+    text: str
+    reason: str = "provider_error"
+    wait_s: float | None = None
+    stop: type[EnvironmentStop] = EnvironmentStop
+    unreached: bool = False
+
+
+class Unusable(Exception):
+    """One attempt gave no usable reply. Never leaves `retry.py`. `usage` is what it was billed."""
+
+    def __init__(self, verdict: Verdict, usage: Usage | None = None) -> None:
+        super().__init__(verdict.text)
+        self.verdict = verdict
+        self.usage = usage or Usage()
+
+
+_VARYING = re.compile(
+    r"\b\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"  # dates
+    r"|\b\d\d?:\d\d:\d\d(?:\.\d+)?\b"  # times
+    r"|\b(?=[0-9a-fA-F-]*\d)(?:[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*)\b"  # hashes, UUIDs, epochs
+    r"|\b(?:req|request|chatcmpl|cmpl|gen|call|run|resp|msg|trace|org|proj|user|sk|pk|key)[-_](?=\S*\d)[\w-]{4,}"
+    r"|\bsk-[\w*.-]+"  # keys, masked or not
+    r"|\b(?=\w*\d)(?=\w*[A-Za-z])\w{20,}\b"  # other long ids
+    r"|(?:/tmp|/var/folders|/var/tmp|/dev/shm)/\S+"  # temporary paths
+    r"|0x[0-9a-fA-F]+"
+    r"|(?<=[\w\]]):\d{2,5}\b"  # ports
+    r"|\b\d+(?:\.\d+)?(?:m\d+(?:\.\d+)?)?\s?(?:ms|s|secs?|seconds?|m|minutes?)\b"  # durations
+)
+
+
+def scrub(text: str, secret: str = "") -> str:
+    """One short line of `text` without ids, times, ports, temporary paths and keys."""
+    if secret:
+        text = text.replace(secret, "…")
+    line = " ".join(_VARYING.sub("…", clean(text)).split())
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
+
+
+def retry_after_s(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """The wait that `Retry-After` (seconds or an HTTP date) or `retry-after-ms` asks for, capped.
+
+    `now` is in seconds since the epoch. None when there is none, or it makes no sense.
+    """
+    value = headers.get("retry-after-ms", "").strip()
+    seconds = _number(value) / 1000 if value else -1.0
+    if seconds < 0:
+        value = headers.get("retry-after", "").strip()
+        seconds = _number(value)
+    if seconds < 0 and value:
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        seconds = max(0.0, date.timestamp() - (time.time() if now is None else now))
+    return min(seconds, RETRY_AFTER_CAP_S) if seconds >= 0 else None
+
+
+def _number(text: str) -> float:
+    return float(text) if re.fullmatch(r"\d{1,12}(\.\d*)?", text) else -1.0
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """An error body, whatever its shape. `haystack` is all of it in lower case."""
+
+    message: str
+    code: str
+    field: str
+    haystack: str
+    moderated: bool
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)
+
+
+def _read(body: bytes) -> _Said:
+    text = body.decode("utf-8", "replace").strip()
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        plain = re.sub(r"<[^>]{0,200}>", " ", text)
+        return _Said(plain, "", "", plain.lower(), moderated=False)
+    if isinstance(parsed, list) and parsed:
+        parsed = parsed[0]
+    whole = parsed if isinstance(parsed, dict) else {"error": parsed}
+    error = whole.get("error", whole)
+    if not isinstance(error, dict):
+        error = {"message": error}
+    message, field = _text(error.get("message")), _text(error.get("param"))
+    detail = whole.get("detail")
+    if not message and isinstance(detail, list) and detail and isinstance(detail[0], dict):
+        message = _text(detail[0].get("msg"))
+        field = ".".join(str(part) for part in detail[0].get("loc", ()) if part != "body")
+    elif not message:
+        message = _text(detail) or text
+    metadata = error.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    raw = _text(metadata.get("raw"))
+    return _Said(
+        message=f"{message}: {raw}" if raw and raw not in message else message,
+        code=f"{_text(error.get('code'))} {_text(error.get('type'))} {_text(error.get('status'))}".lower(),
+        field=field.lower(),
+        haystack=text.lower(),
+        moderated="flagged_input" in metadata or bool(metadata.get("reasons")),
+    )
+
+
+_CONTEXT = re.compile(
+    r"context_length|context[ _](length|window|size)|maximum context|max_model_len|prompt is too long"
+    r"|input is too long|too many (input )?tokens|reduce the length"
+    r"|exceeds? the (available|maximum) (context|input)"
+    r"|input (tokens?|length) .{0,40}exceeds?|string_above_max_length|request too large|payload too large"
+)
+_MODERATED = re.compile(
+    r"content[_ -]?(filter|policy|management)|moderat|flagged|safety (system|policy|filter)|sensitive_content"
+)
+_CREDENTIALS = re.compile(
+    r"api[ _]?key.{0,20}(invalid|not valid|expired|incorrect)|(invalid|incorrect)[ _]api[ _]?key"
+)
+_NO_CREDIT = re.compile(
+    r"insufficient_quota|exceeded your current quota|insufficient (credit|balance|funds)|billing_"
+)
+_PREFILL = re.compile(
+    r"prefill|(last|final) message|end with (a )?user|conversation must end|continue_final_message"
+)
+_OF_ONE_ROW = re.compile(r"tool_call|tool[ _]result|tool message|role '?\"?tool|arguments|messages?[\[.]\d")
+_SHARED_FIELD = re.compile(
+    r"(not|doesn't|cannot|can't) (support|allow|use|work)|unsupported|unknown|unrecognized|unexpected"
+    r"|not permitted|no endpoints|not (a )?valid|invalid|not found|does not exist|must be|out of range"
+    r"|not available"
+)
+_FIELD_NAMES = re.compile(
+    r"\b(reasoning\w*|thinking|tools?|tool[ _](use|choice|calling)|function[ _]call\w*|functions|model"
+    r"|provider|temperature|top_p|seed|stop|max_tokens|max_completion_tokens|extra fields?|parameters?"
+    r"|schema)\b"
+)
+
+
+def _is_shared(said: _Said) -> bool:
+    """Whether a 400 is about something that every row's request holds alike."""
+    message = said.message.lower()
+    if _PREFILL.search(message):
+        return True
+    if said.field:
+        return not said.field.startswith(("messages", "message", "input"))
+    if _OF_ONE_ROW.search(message):
+        return False
+    return bool(_SHARED_FIELD.search(message) and _FIELD_NAMES.search(message))
+
+
+def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
+    """400, 413, 422 and the 4xx without a rule of their own."""
+    known = f"{said.code} {said.message.lower()} {said.haystack if len(said.haystack) < 10_000 else ''}"
+    if status == 413 or (status in (400, 422) and _CONTEXT.search(known)):
+        return Verdict("context", text)
+    if said.moderated or _MODERATED.search(known):
+        return Verdict("fail", text, "filtered")
+    if status in (400, 422):
+        if _CREDENTIALS.search(known):
+            return Verdict("stop", text, stop=CredentialsRefused)
+        if _is_shared(said):
+            return Verdict("stop", f"{text} (every row would be refused alike)", stop=RequestRefused)
+    return Verdict("fail", text)
+
+
+def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> Verdict:
+    """402 and 429: no credit, or too fast."""
+    is_broke = status == 402 and wait_s is None
+    if is_broke or (status == 429 and _NO_CREDIT.search(f"{said.code} {said.message.lower()}")):
+        return Verdict("stop", text, stop=OutOfCredit)
+    return Verdict("cool_down", text, wait_s=wait_s)
+
+
+def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: str = "") -> Verdict:
+    """What an HTTP answer other than 200 means. `headers` finds lower-case names; `secret` is masked."""
+    said = _read(body)
+    detail = scrub(said.message, secret)
+    text = f"HTTP {status}: {detail}" if detail else f"HTTP {status}"
+    wait_s = retry_after_s(headers)
+    if status in (408, 409) or status >= 500:
+        return Verdict("retry", text, wait_s=wait_s)
+    if status in (402, 429):
+        return _judge_limits(status, said, text, wait_s)
+    if status == 401 or (status == 403 and not (said.moderated or _MODERATED.search(said.haystack))):
+        return Verdict("stop", text, stop=CredentialsRefused)
+    if status < 400:
+        text = f"HTTP {status}, which is no reply; write the address that it leads to as model.base_url"
+    if status < 400 or status in (404, 405, 410):
+        return Verdict("stop", text, stop=RequestRefused)
+    return _judge_refusal(status, said, text)
