@@ -7,6 +7,7 @@ their turn comes.
 from __future__ import annotations
 
 from array import array
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -60,7 +61,7 @@ class Plan:
         rows: rows counted for the ledger: read, less those that `dedupe` removed.
         removed: rows that `dedupe` removed.
         invalid: the rows that cannot be run.
-        dataset_hash: xxh3_128 of the decompressed bytes read (all, unless `max_samples` ended it).
+        dataset_hash: xxh3_128 of the decompressed bytes up to the last row planned.
         images: image -> how many rows name it.
         without_image: rows that name none.
         first_image_line: image -> the first line that names it.
@@ -222,9 +223,8 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     plan = Plan(path, selection)
     hasher = xxhash.xxh3_128()
     known: set[bytes] = set()
-    for prompt_index, (number, offset, line) in enumerate(read_lines(path, hasher)):
-        if selection.max_samples is not None and prompt_index >= selection.max_samples:
-            break
+    lines = islice(read_lines(path, hasher), selection.max_samples)
+    for prompt_index, (number, offset, line) in enumerate(lines):
         plan.rows += 1
         try:
             row = parse_row(line, selection.prompt_field)

@@ -1,0 +1,138 @@
+"""The turn loop: ask, run the calls, ask again, until the model answers by itself or a limit ends it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
+from hermes_run.core.trajectory import StopReason, ToolCount
+from hermes_run.errors import ContextExceeded
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from hermes_run.core.contracts import Chat
+
+INVALID_TURNS_IN_A_ROW = 3
+"""Turns in a row with no valid call that end a rollout. Contract, section 5."""
+
+
+class Answer(Protocol):
+    """What came of a tool call: the text for the model, and how it counts."""
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the tool said that it failed."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether the name was offered and the arguments fit."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the name was offered."""
+
+
+class Tools(Protocol):
+    """One rollout's tools."""
+
+    async def call(self, call: ToolCall) -> Answer:
+        """The one answer to a call. Raises SandboxError when the sandbox is gone."""
+
+
+@dataclass(slots=True)
+class Rollout:
+    """One rollout while it happens. What is in it at any moment makes a well-formed trajectory.
+
+    Attributes:
+        chat: the conversation with the model, its opening already in it.
+        tools: the tools offered.
+        countable: tool names that have a column in `tool_stats`.
+        max_turns: assistant turns at most.
+        messages: the turns to be saved.
+    """
+
+    chat: Chat
+    tools: Tools
+    countable: Collection[str]
+    max_turns: int
+    messages: list[Message] = field(default_factory=list)
+    api_calls: int = 0
+    usage: Usage = field(default_factory=Usage)
+    counts: dict[str, ToolCount] = field(default_factory=dict)
+    unknown: dict[str, None] = field(default_factory=dict)
+    served: set[str] = field(default_factory=set)
+    invalid_turns: int = 0
+
+    async def run(self, prompt: str, system_prompt: str | None = None) -> StopReason:
+        """Do the task; the reason why it ended.
+
+        Raises ProviderError and SandboxError (the rollout failed) and EnvironmentStop (the run ends).
+        """
+        if system_prompt:
+            self.messages.append(System(system_prompt))
+        said: Sequence[Message] = [User(prompt)]
+        self.messages += said
+        while True:
+            try:
+                reply = await self.chat.ask(said)
+            except ContextExceeded as full:
+                self.usage += full.usage
+                return StopReason.CONTEXT
+            self._take(reply)
+            if reply.finish_reason == "length":
+                return StopReason.TRUNCATED
+            if not reply.message.tool_calls:
+                return StopReason.FINISHED
+            said = await self._answer(reply.message.tool_calls)
+            if self.invalid_turns >= INVALID_TURNS_IN_A_ROW:
+                return StopReason.INVALID_TOOL_CALLS
+            if self.api_calls >= self.max_turns:
+                return StopReason.MAX_TURNS
+
+    def _take(self, reply: Reply) -> None:
+        self.api_calls += 1
+        self.usage += reply.usage
+        if reply.model:
+            self.served.add(reply.model)
+        message = reply.message
+        self.messages.append(Assistant(message.text, message.reasoning, message.tool_calls))
+
+    async def _answer(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """One result for each call, in the order of the calls; known calls run beside unknown ones."""
+        results = []
+        any_valid = False
+        for call in calls:
+            answer = await self.tools.call(call)
+            any_valid = any_valid or answer.valid
+            self._count(call, answer)
+            result = ToolResult(call.id, call.name, answer.text)
+            self.messages.append(result)
+            results.append(result)
+        self.invalid_turns = 0 if any_valid else self.invalid_turns + 1
+        return results
+
+    def _count(self, call: ToolCall, answer: Answer) -> None:
+        if not answer.known:
+            self.unknown.setdefault(call.name)
+        if call.name in self.countable:
+            one = ToolCount(1, int(not answer.failed), int(answer.failed))
+            self.counts[call.name] = self.counts.get(call.name, ToolCount()) + one
+
+    def close(self, reason: str) -> None:
+        """After an interruption: give the calls that were not answered a result that says why."""
+        last = next((i for i, m in reversed([*enumerate(self.messages)]) if isinstance(m, Assistant)), None)
+        if last is None:
+            return
+        turn, *results = self.messages[last:]
+        answered = {m.call_id for m in results if isinstance(m, ToolResult)}
+        for call in turn.tool_calls if isinstance(turn, Assistant) else ():
+            if call.id not in answered:
+                self.messages.append(ToolResult(call.id, call.name, reason))
+                if call.name in self.countable:
+                    self.counts[call.name] = self.counts.get(call.name, ToolCount()) + ToolCount(1, 0, 1)

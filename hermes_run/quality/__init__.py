@@ -1,0 +1,1 @@
+"""Floor 2: judging what was kept, and counting it. Pure."""

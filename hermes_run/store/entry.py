@@ -1,0 +1,120 @@
+"""The manifest's entry and the journal's line. Contract, section 4."""
+
+from __future__ import annotations
+
+import msgspec
+import xxhash
+from msgspec import Struct
+
+from hermes_run.core.messages import Usage
+
+LOST = "lost"
+"""Status of a journal line that says: this key's line was found damaged, the rollout is pending."""
+
+ROLLOUT, ADOPTED, JUDGED = "rollout", "adopted", "judged"
+"""Where a journal line comes from: a rollout just run; a trajectory line found without an entry (its
+rollout was paid for all the same); a kept line judged again (nothing was paid)."""
+
+
+class Entry(Struct, frozen=True):
+    """What a rollout came to, with nothing volatile in it.
+
+    Attributes:
+        key: rollout key.
+        status, reason: the outcome.
+        hash: `formats.equality.content_hash` of its trajectory, or "" when it has none.
+        work: fingerprint of the spec that it ran under.
+        toolsets: really offered.
+        turns: assistant turns kept.
+        api_calls: model replies received.
+        usage, cost: of its own attempt, billed retries included; cost None is unknown.
+        model: the one that served.
+        image_digest: of the sandbox's image, or "".
+        error: why it failed, or "".
+    """
+
+    key: str
+    status: str
+    reason: str
+    hash: str
+    work: str
+    toolsets: tuple[str, ...]
+    turns: int
+    api_calls: int
+    usage: Usage
+    cost: float | None
+    model: str
+    image_digest: str
+    error: str
+
+
+class JournalLine(Entry, frozen=True):
+    """An entry and where its line is. `batch` and the rest are scheduling fields.
+
+    `offset` and `length` (without the newline) are in `batch_<batch>.jsonl`; `length` 0: no line.
+    `sum` is xxh3_64 over this line without `sum`, seeded with the `sum` of the line before: a flipped
+    byte, a line deleted from the middle and a doubled line all break the chain.
+    """
+
+    batch: int
+    offset: int
+    length: int
+    line_hash: str
+    finished_at: str
+    duration_s: float | None
+    source: str = ROLLOUT
+    sum: str = ""
+
+
+class Place(Struct, frozen=True):
+    """The part of a journal line that the fold needs: cheap to decode."""
+
+    key: str
+    status: str
+    batch: int
+    offset: int
+    length: int
+    line_hash: str
+    usage: Usage
+    cost: float | None
+    source: str
+
+
+encode = msgspec.json.Encoder().encode
+decode_line = msgspec.json.Decoder(JournalLine).decode
+decode_entry = msgspec.json.Decoder(Entry).decode
+decode_place = msgspec.json.Decoder(Place).decode
+
+_SUM = b',"sum":"'
+_TAIL = len(_SUM) + 16 + len(b'"}')
+
+
+def seal(line: JournalLine, before: str) -> tuple[bytes, str]:
+    """The bytes of a journal line (no newline) and its sum, given the sum of the line before."""
+    body = encode(line)
+    body = body[: body.rindex(_SUM)]
+    total = _sum(body, before)
+    return body + _SUM + total.encode() + b'"}', total
+
+
+def unseal(raw: bytes) -> tuple[bytes, str] | None:
+    """Body and sum of a journal line, or None when it is not built like one."""
+    tail = raw[-_TAIL:]
+    if len(raw) <= _TAIL or not tail.startswith(_SUM) or not tail.endswith(b'"}'):
+        return None
+    total = tail[len(_SUM) : -2].decode("ascii", "replace")
+    return (raw[:-_TAIL], total) if all(c in "0123456789abcdef" for c in total) else None
+
+
+def follows(body: bytes, total: str, before: str) -> bool:
+    """Whether a body with this sum comes right after the line whose sum was `before`."""
+    return _sum(body, before) == total
+
+
+def _sum(body: bytes, before: str) -> str:
+    return xxhash.xxh3_64_hexdigest(body, seed=int(before, 16) if before else 0)
+
+
+def to_entry(line: JournalLine) -> Entry:
+    """The manifest's part of a journal line."""
+    return Entry(*(getattr(line, name) for name in Entry.__struct_fields__))

@@ -1,0 +1,264 @@
+"""`journal.jsonl`: append-only, one line per outcome as it happens; and its fold."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, structs
+
+from hermes_run.core.keys import pack_key, split_key
+from hermes_run.core.messages import Usage
+from hermes_run.core.trajectory import Status
+from hermes_run.errors import JournalDamaged
+from hermes_run.store.disk import Appender, telling_of_full_disk
+from hermes_run.store.entry import (
+    JUDGED,
+    LOST,
+    JournalLine,
+    Place,
+    decode_line,
+    decode_place,
+    follows,
+    seal,
+    unseal,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_CODES = {status.value: code for code, status in enumerate(Status)}
+_NAMES = [status.value for status in Status]
+_FAILED = _CODES[Status.FAILED.value]
+_CODE_BITS = 2
+
+
+class Fold:
+    """Packed rollout key -> its status and where in the journal its entry is.
+
+    The last entry of a key wins, but `failed` never replaces one with a trajectory, and `lost` takes
+    the key out. 1,000,000 keys take about 200 MB.
+    """
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self.spent = Usage()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def add(self, place: Place, offset: int) -> None:
+        """Take in the journal line at `offset`."""
+        key = pack_key(place.key)
+        if place.status == LOST:
+            self._index.pop(key, None)
+            return
+        if place.source != JUDGED:
+            self.spent += place.usage
+        code = _CODES[place.status]
+        before = self._index.get(key)
+        if code == _FAILED and before is not None and before & ((1 << _CODE_BITS) - 1) != _FAILED:
+            return
+        self._index[key] = offset << _CODE_BITS | code
+
+    def status(self, key: bytes) -> str | None:
+        """The status of a packed key, or None."""
+        value = self._index.get(key)
+        return None if value is None else _NAMES[value & ((1 << _CODE_BITS) - 1)]
+
+    def offset(self, key: bytes) -> int:
+        """Where in the journal its entry is. Raises KeyError."""
+        return self._index[key] >> _CODE_BITS
+
+    def sorted_keys(self) -> list[bytes]:
+        """All packed keys, sorted: the manifest's order."""
+        return sorted(self._index)
+
+
+class Damage(Struct, frozen=True):
+    """What is wrong with a journal, and at which byte."""
+
+    offset: int
+    what: str
+
+
+class Reading:
+    """One pass over a journal file: its sound lines, its damages, its torn tail."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damages: list[Damage] = []
+        self.last_sum = ""
+        self.end = 0
+        self.lacks_newline = False
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """(offset, body) of every line whose own checks pass; damages are collected on the way.
+
+        A last line without a newline is a torn tail unless it is whole; `end` is where the sound part
+        ends.
+        """
+        offset = 0
+        with self.path.open("rb") as stream:
+            for raw in stream:
+                whole = raw.endswith(b"\n")
+                sealed = unseal(raw[:-1] if whole else raw)
+                fault = "is no journal line"
+                if sealed is not None:
+                    body, total = sealed
+                    fault = "" if follows(body, total, self.last_sum) else "does not follow the one before"
+                if fault and not whole:
+                    return
+                if sealed is not None:
+                    self.last_sum = total
+                if fault:
+                    self.damages.append(Damage(offset, fault))
+                if sealed is not None:
+                    yield offset, raw
+                offset += len(raw)
+                self.end = offset
+                self.lacks_newline = not whole
+
+
+def read_places(reading: Reading) -> Iterator[tuple[int, Place]]:
+    """(offset, place) of every line that can be read as an entry; others are damages."""
+    for offset, raw in reading.lines():
+        try:
+            place = decode_place(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            reading.damages.append(Damage(offset, "is no entry"))
+            continue
+        if split_key(place.key) is None or (place.status not in _CODES and place.status != LOST):
+            reading.damages.append(Damage(offset, "has no legal key or status"))
+            continue
+        yield offset, place
+
+
+class JournalView:
+    """A journal read once and folded; nothing is written.
+
+    Attributes:
+        fold: what counts.
+        batches: batch number -> how many bytes of its file entries point into.
+        last_places: batch number -> the entry that points farthest.
+        damages: what is wrong before the tail.
+        torn: bytes of a torn last line.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.fold = Fold()
+        self.batches: dict[int, int] = {}
+        self.last_places: dict[int, Place | JournalLine] = {}
+        self.torn = 0
+        self.lines = 0
+        self.reading = Reading(path)
+        self._reader = -1
+        if path.exists():
+            for offset, place in read_places(self.reading):
+                self.fold.add(place, offset)
+                self._reach(place)
+                self.lines += 1
+            self.torn = path.stat().st_size - self.reading.end
+            self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def damages(self) -> list[Damage]:
+        """What is wrong before the tail."""
+        return self.reading.damages
+
+    def _reach(self, place: Place | JournalLine) -> None:
+        end = place.offset + place.length + 1 if place.length else 0
+        if end > self.batches.setdefault(place.batch, 0):
+            self.batches[place.batch] = end
+            self.last_places[place.batch] = place
+
+    def at(self, offset: int) -> JournalLine:
+        """The line at an offset of the fold."""
+        size = 2048
+        while True:
+            data = os.pread(self._reader, size, offset)
+            end = data.find(b"\n")
+            if end >= 0:
+                return decode_line(data[:end])
+            if len(data) < size:
+                return decode_line(data)
+            size *= 4
+
+    def find(self, key: bytes) -> JournalLine | None:
+        """The entry of a packed key, or None."""
+        return None if self.fold.status(key) is None else self.at(self.fold.offset(key))
+
+    def entries(self) -> Iterator[JournalLine]:
+        """The fold's entries, sorted by key."""
+        for key in self.fold.sorted_keys():
+            yield self.at(self.fold.offset(key))
+
+    def close(self) -> None:
+        """Close it."""
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
+
+
+class Journal(JournalView):
+    """The journal of an open run directory: read once, then appended to."""
+
+    def __init__(self, path: Path) -> None:
+        """Read and fold it; cut off a torn tail.
+
+        Raises JournalDamaged when anything but the tail is damaged.
+        """
+        super().__init__(path)
+        self._refuse(self.damages)
+        if self.torn:
+            with telling_of_full_disk(path):
+                os.truncate(path, self.reading.end)
+        self._file = Appender(path)
+        self._sum = self.reading.last_sum
+        if self.reading.lacks_newline:
+            self._file.append(b"")
+        if self._reader < 0:
+            self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _refuse(self, damages: list[Damage]) -> None:
+        if damages:
+            first = damages[0]
+            self.close()
+            raise JournalDamaged(
+                f"{self.path}: damaged at byte {first.offset} (the line {first.what}; {len(damages)} "
+                f"in all). Rebuild it from the batch files: hermes-run repair {self.path.parent}"
+            )
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        return self._file.size
+
+    def append(self, line: JournalLine) -> None:
+        """Write an entry down. Raises DiskFull, nothing written."""
+        raw, total = seal(line, self._sum)
+        offset = self._file.append(raw)
+        self._sum = total
+        place = Place(*(getattr(line, name) for name in Place.__struct_fields__))
+        self.fold.add(place, offset)
+        self._reach(place)
+
+    def append_lost(self, line: JournalLine) -> None:
+        """Write down that a key's trajectory line is damaged: the rollout is pending again."""
+        self.append(structs.replace(line, status=LOST, source=JUDGED, sum=""))
+
+    def begin_sync(self) -> Callable[[], None]:
+        """See Appender.begin_sync."""
+        return self._file.begin_sync()
+
+    def close(self) -> None:
+        """Sync and close."""
+        super().close()
+        file = getattr(self, "_file", None)
+        if file is not None:
+            file.begin_sync()()
+            file.close()
+            self._file = None  # type: ignore[assignment]

@@ -1,0 +1,120 @@
+"""The run directory: the names of its files, and who may write in it. Contract, section 5."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hermes_run.errors import EnvironmentStop, RunLocked, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+JOURNAL = "journal.jsonl"
+MANIFEST = "manifest.jsonl"
+TRAJECTORIES = "trajectories.jsonl"
+PLAN = "plan.json"
+PLAN_KEYS = "plan.keys"
+CHECKPOINT = "checkpoint.json"
+STATISTICS = "statistics.json"
+TOOLS = "tools.json"
+SPEC = "spec.yaml"
+CARD = "README.md"
+LOG = "run.log"
+LOCK = ".lock"
+
+_TRACES = (JOURNAL, MANIFEST, PLAN, SPEC, CHECKPOINT)
+
+
+def is_run_dir(folder: Path) -> bool:
+    """Whether a folder holds anything that a run writes."""
+    return any((folder / name).exists() for name in _TRACES)
+
+
+def create_run_dir(folder: Path) -> None:
+    """Make the run directory. Raises UsageError or EnvironmentStop when that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(
+            f"{folder}: a file is in the way of the run directory; change output.dir or run_name"
+        ) from None
+    except OSError as error:
+        raise EnvironmentStop(
+            f"{folder}: the run directory cannot be made: {error.strerror}; change output.dir, or mend that"
+        ) from error
+
+
+def set_old_aside(folder: Path) -> Path | None:
+    """Rename a run directory out of the way (`--fresh`); where it is now, or None when there was none."""
+    if not folder.exists():
+        return None
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    names = [f"{folder.name}.old-{stamp}", *(f"{folder.name}.old-{stamp}-{n}" for n in range(2, 1000))]
+    for name in names:
+        aside = folder.with_name(name)
+        if not aside.exists():
+            folder.rename(aside)
+            return aside
+    raise UsageError(f"{folder}: no free name to set it aside")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run directory. The lock dies with the process, however that ends.
+
+    Raises RunLocked naming the process that holds it.
+    """
+    path = folder / LOCK
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise EnvironmentStop(
+            f"{path}: the run directory cannot be written: {error.strerror}; mend its permissions"
+        ) from error
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            holder = os.pread(file, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            raise RunLocked(
+                f"{folder}: {holder} is working in this run directory; wait until it has ended, "
+                "or give this run another run_name"
+            ) from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """A JSON object of the run directory, or {} when it is missing or none."""
+    try:
+        value = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a living process holds the run directory."""
+    try:
+        file = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False

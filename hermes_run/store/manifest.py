@@ -1,0 +1,98 @@
+"""`manifest.jsonl`: the canonical fold of the journal, and set operations over it. Contract, section 4."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_run.core.keys import split_key
+from hermes_run.errors import UsageError
+from hermes_run.store import layout
+from hermes_run.store.disk import replacing
+from hermes_run.store.entry import Entry, decode_entry, encode, to_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+_COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
+"""Fields whose difference makes an entry changed; another fingerprint alone makes none."""
+
+
+def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
+    """Write entries that come sorted by key, whole or not at all."""
+    with replacing(path) as write:
+        for entry in entries:
+            write(encode(to_entry(entry)) + b"\n")  # type: ignore[arg-type]
+
+
+def manifest_of(run: Path) -> Path:
+    """The manifest file of a run directory, or the file itself. Raises UsageError when it is neither."""
+    path = run / layout.MANIFEST if run.is_dir() else run
+    if not path.is_file():
+        what = "holds no manifest.jsonl; is it a run directory?" if run.is_dir() else "is not there"
+        raise UsageError(f"{run}: {what}")
+    return path
+
+
+def read_manifest(path: Path) -> Iterator[Entry]:
+    """The entries of a manifest file, in order.
+
+    Raises UsageError for a line that is no entry, or that does not come after the one before.
+    """
+    before = ""
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                entry = decode_entry(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                raise UsageError(
+                    f"{path}:{number}: no manifest entry ({error}); if this is the manifest of a run "
+                    "directory, running its spec again writes it anew"
+                ) from None
+            if split_key(entry.key) is None:
+                raise UsageError(f"{path}:{number}: {entry.key!r} is no rollout key of this version")
+            if sort_key(entry.key) <= sort_key(before):
+                raise UsageError(f"{path}:{number}: the key is not after the one before; entries are sorted")
+            before = entry.key
+            yield entry
+
+
+def sort_key(key: str) -> tuple[str, int]:
+    """The manifest's order: by content key, then by ordinal as a number."""
+    content, _, ordinal = key.partition("#")
+    return content, int(ordinal or -1)
+
+
+def changes(a: Entry, b: Entry) -> dict[str, list[Any]]:
+    """Field -> [in a, in b], for the fields that differ."""
+    return {
+        name: [msgspec.to_builtins(getattr(a, name)), msgspec.to_builtins(getattr(b, name))]
+        for name in _COMPARED
+        if getattr(a, name) != getattr(b, name)
+    }
+
+
+def diff_entries(a: Iterator[Entry], b: Iterator[Entry]) -> dict[str, Any]:
+    """What is only in a, only in b, equal, and changed: one pass over two sorted manifests."""
+    only_a: list[str] = []
+    only_b: list[str] = []
+    changed: list[dict[str, Any]] = []
+    same = 0
+    mine, theirs = next(a, None), next(b, None)
+    while mine is not None or theirs is not None:
+        if theirs is None or (mine is not None and sort_key(mine.key) < sort_key(theirs.key)):
+            only_a.append(mine.key)  # type: ignore[union-attr]
+            mine = next(a, None)
+        elif mine is None or sort_key(theirs.key) < sort_key(mine.key):
+            only_b.append(theirs.key)
+            theirs = next(b, None)
+        else:
+            fields = changes(mine, theirs)
+            if fields:
+                changed.append({"key": mine.key, "fields": fields})
+            else:
+                same += 1
+            mine, theirs = next(a, None), next(b, None)
+    return {"only_a": only_a, "only_b": only_b, "same": same, "changed": changed}

@@ -1,0 +1,82 @@
+"""`plan.json` and `plan.keys`: the plan as a run directory remembers it, for reading without the dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from hermes_run.dataset.plan import InvalidRow, Plan, Selection, equal_rows, planned_keys
+from hermes_run.errors import UsageError
+from hermes_run.store import layout
+from hermes_run.store.disk import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class PlanFile(Struct, frozen=True):
+    """The contents of plan.json.
+
+    Attributes:
+        dataset: the dataset's file name; `dataset_hash` tells whether it is the same.
+        rows: rows counted for the ledger; `total` = rows x samples.
+        planned: rollouts that can be run; invalid rows have none.
+        removed: rows that `dedupe` removed.
+        key_version: version of the content keys in plan.keys (16 bytes a row that can be run).
+    """
+
+    dataset: str
+    dataset_hash: str
+    rows: int
+    total: int
+    planned: int
+    removed: int
+    selection: Selection
+    invalid: list[InvalidRow]
+    key_version: int = 1
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write both files, each whole or not at all."""
+    content = PlanFile(
+        dataset=plan.path.name,
+        dataset_hash=plan.dataset_hash,
+        rows=plan.rows,
+        total=plan.total,
+        planned=plan.planned,
+        removed=plan.removed,
+        selection=plan.selection,
+        invalid=plan.invalid,
+    )
+    data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+    for name, new in ((layout.PLAN_KEYS, plan.packed_keys), (layout.PLAN, data)):
+        path = folder / name
+        if not path.exists() or path.read_bytes() != new:
+            replace_file(path, new)
+
+
+def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
+    """The plan of a run directory and its packed content keys. Raises UsageError when it has none."""
+    try:
+        content = msgspec.json.decode((folder / layout.PLAN).read_bytes(), type=PlanFile)
+        keys = (folder / layout.PLAN_KEYS).read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"{folder}: there is no plan here; is it a run directory?") from None
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"{folder / layout.PLAN}: damaged ({error}); running the spec again writes it anew"
+        ) from None
+    if len(keys) * content.selection.samples != content.planned * 16:
+        raise UsageError(
+            f"{folder / layout.PLAN_KEYS}: does not fit plan.json; running the spec again writes both anew"
+        )
+    return content, keys
+
+
+def planned_rollouts(plan: PlanFile, keys: bytes) -> Iterator[bytes]:
+    """The packed rollout keys of a plan, in dataset order."""
+    for _, packed in planned_keys(keys, equal_rows(keys), plan.selection.samples):
+        yield packed

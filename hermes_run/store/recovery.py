@@ -1,0 +1,147 @@
+"""What a kill left behind: torn tails, lines without an entry, entries without a line.
+
+Opening a run looks at sizes and last lines; every line is read by merge and verify. Write order is
+line, then entry, so a line without an entry is a finished rollout whose entry was never written: it
+is adopted. Whatever cannot be used is kept in a `.bad` file beside its own.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from hermes_run.core.keys import pack_key, split_key
+from hermes_run.core.trajectory import Status
+from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, set_aside
+from hermes_run.store.lines import adopted_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from hermes_run.core.contracts import Filter
+    from hermes_run.store.journal import Journal
+
+
+class Recovery(Struct):
+    """What was found, in words for people, and how many of each."""
+
+    adopted: int = 0
+    lost: int = 0
+    set_aside: int = 0
+    warnings: list[str] = []
+    lost_keys: set[bytes] = set()
+
+
+def recover(
+    folder: Path, journal: Journal, filters: Sequence[Filter], is_planned: Callable[[bytes], bool]
+) -> Recovery:
+    """Bring batch files and journal into step; append to the journal what that takes."""
+    found = Recovery()
+    if journal.torn:
+        found.warnings.append(f"{journal.path}: {journal.torn} bytes of a torn last line were cut off")
+    present = set(batch_numbers(folder))
+    short = {n for n, end in journal.batches.items() if end and n not in present}
+    for number in sorted(present):
+        path, end = batch_path(folder, number), journal.batches.get(number, 0)
+        size = path.stat().st_size
+        if size == end - 1 and not _ends_line(path):
+            with path.open("ab") as stream:
+                stream.write(b"\n")
+        elif size < end or (end and not _last_line_is_sound(folder, journal, number, end)):
+            short.add(number)
+    if short:
+        _write_off(folder, journal, short, found)
+    for number in sorted(present):
+        _adopt_tail(folder, journal, number, found, (filters, is_planned))
+    return found
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"
+
+
+def _last_line_is_sound(folder: Path, journal: Journal, number: int, end: int) -> bool:
+    """Whether the bytes before `end` are what an entry of the fold says, or an older line's."""
+    last = journal.last_places.get(number)
+    if last is None or last.offset + last.length + 1 != end:
+        return True
+    with BatchReader(folder) as reader:
+        return reader.read(last) is not None
+
+
+def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recovery) -> None:
+    """Mark the entries of damaged batch files whose lines are gone."""
+    sound_end = dict.fromkeys(numbers, 0)
+    gone: dict[int, list[bytes]] = {}
+    with BatchReader(folder) as reader:
+        for key in journal.fold.sorted_keys():
+            entry = journal.at(journal.fold.offset(key))
+            if entry.batch not in numbers or not entry.length:
+                continue
+            if reader.read(entry) is None:
+                gone.setdefault(entry.batch, []).append(key)
+            else:
+                end = entry.offset + entry.length + 1
+                sound_end[entry.batch] = max(sound_end[entry.batch], end)
+    for number, keys in sorted(gone.items()):
+        for key in keys:
+            journal.append_lost(journal.at(journal.fold.offset(key)))
+        found.lost += len(keys)
+        found.lost_keys.update(keys)
+        found.warnings.append(
+            f"{batch_path(folder, number)}: {len(keys)} trajectories are missing or torn; "
+            "their prompts are pending again"
+        )
+    for number in numbers:
+        journal.batches[number] = sound_end[number]
+
+
+def _adopt_tail(
+    folder: Path,
+    journal: Journal,
+    number: int,
+    found: Recovery,
+    judging: tuple[Sequence[Filter], Callable[[bytes], bool]],
+) -> None:
+    filters, is_planned = judging
+    path, end = batch_path(folder, number), journal.batches.get(number, 0)
+    if path.stat().st_size <= end:
+        return
+    sound_end, bad = end, b""
+    for offset, line in _lines_from(path, end):
+        text = line.rstrip(b"\n")
+        try:
+            trajectory, entry = adopted_line(text, number, offset, filters)
+        except (ValueError, RecursionError):
+            bad += line
+            continue
+        packed = pack_key(trajectory.key) if split_key(trajectory.key) else b""
+        status = journal.fold.status(packed)
+        known = status == Status.FAILED.value or (status is None and is_planned(packed))
+        if not known or packed in found.lost_keys:
+            bad += line
+            continue
+        if not line.endswith(b"\n"):
+            with path.open("ab") as stream:
+                stream.write(b"\n")
+        journal.append(entry)
+        found.adopted += 1
+        sound_end = offset + len(text) + 1
+    if bad:
+        kept = set_aside(path, bad)
+        os.truncate(path, sound_end)
+        found.set_aside += 1
+        found.warnings.append(f"{path}: {len(bad)} bytes that are no usable line were moved to {kept.name}")
+
+
+def _lines_from(path: Path, offset: int) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        for line in stream:
+            yield offset, line
+            offset += len(line)
