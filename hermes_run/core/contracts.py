@@ -201,6 +201,8 @@ class ToolSession(Struct, frozen=True):
     sandbox: Sandbox
     offered: tuple[str, ...] = ()
     """Names of all tools offered to this rollout."""
+    shared: dict[str, Any] = {}
+    """What tools of this rollout share with each other (background sessions, later one browser)."""
 
 
 class Tool(Protocol):
