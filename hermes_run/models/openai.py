@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from hermes_run import __version__
 from hermes_run.errors import KeyMissing
 from hermes_run.models.limiter import Gate
-from hermes_run.models.replies import read_reply
+from hermes_run.models.replies import UNKNOWN_USAGE, read_reply
 from hermes_run.models.requests import check_extra_body, encode_message, opening_bytes, request_body
 from hermes_run.models.retry import Endpoint, RetryPolicy, with_retries
 from hermes_run.models.verdicts import Unusable, Verdict, judge_error
@@ -119,6 +119,7 @@ class OpenAIClient:
         self._status_error = openai.APIStatusError
         self._connection_error = openai.APIConnectionError
         self._unreached = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+        self._undecodable = httpx2.DecodingError
         omitted = openai.Omit()
         headers: dict[str, Any] = {"x-stainless-retry-count": omitted, "x-stainless-read-timeout": omitted}
         if not self._key:
@@ -164,18 +165,20 @@ class OpenAIClient:
                 judge_error(answer.status_code, answer.headers, answer.content, self._key)
             ) from None
         except self._connection_error as error:
-            raise Unusable(self._judge_drop(error.__cause__)) from None
+            raise self._unusable(error.__cause__) from None
         self._endpoint.was_reached = True
         return response.content
 
-    def _judge_drop(self, cause: BaseException | None) -> Verdict:
+    def _unusable(self, cause: BaseException | None) -> Unusable:
+        """What a request without an answer means."""
         text = str(cause) or type(cause).__name__
         _log.debug("%s: %s", type(cause).__name__, self._masked(text))
         if isinstance(cause, self._unreached):
-            return Verdict("retry", text, unreached=True)
-        return Verdict(
-            "retry", text if text.startswith("connection dropped") else f"connection dropped: {text}"
-        )
+            return Unusable(Verdict("retry", text, unreached=True))
+        if isinstance(cause, self._undecodable):
+            return Unusable(Verdict("retry", "the reply cannot be decompressed"), UNKNOWN_USAGE)
+        is_told = text.startswith("connection dropped")
+        return Unusable(Verdict("retry", text if is_told else f"connection dropped: {text}"))
 
     def _masked(self, text: str) -> str:
         return text.replace(self._key, "…") if self._key else text

@@ -45,6 +45,9 @@ _MALFORMED = frozenset(
 _SENT_BACK = ("reasoning_details", "thinking_blocks", "extra_content")
 """Message fields that providers want back as they were."""
 
+UNKNOWN_USAGE = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
+"""Of a call that was answered without saying what it cost."""
+
 _CALL_FIELDS = frozenset({"id", "type", "function", "index"})
 
 
@@ -82,7 +85,7 @@ def _part(usage: dict[str, Any], group: str, name: str) -> int:
 def read_usage(usage: Any) -> Usage:
     """What one call was billed; what was not reported is counted as unknown."""
     if not isinstance(usage, dict) or not (usage.get("prompt_tokens") or usage.get("completion_tokens")):
-        return Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
+        return UNKNOWN_USAGE
     prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
     cost = _price(usage.get("cost"))
     return Usage(
@@ -247,8 +250,7 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
     try:
         data = decode_body(body)
     except ValueError:
-        unknown = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
-        raise Unusable(Verdict("retry", "the reply is no JSON"), unknown) from None
+        raise Unusable(Verdict("retry", "the reply is no JSON"), UNKNOWN_USAGE) from None
     usage = read_usage(data.get("usage") if isinstance(data, dict) else None)
     choice, message = _first_choice(data, usage, secret)
     is_cut = _check_ending(choice, message, usage)
