@@ -54,6 +54,6 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 def _leftovers(settings: Settings) -> Iterator[tuple[Backend, Leftover]]:
     for name, row in BACKENDS.items():
         if row.path:
-            backend: Backend = load("sandbox backend", BACKENDS, name)(settings)
+            backend: Backend = load("sandbox backend", BACKENDS, name)("", settings)
             for leftover in backend.leftovers():
                 yield backend, leftover

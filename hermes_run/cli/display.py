@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -107,9 +106,9 @@ def summary(statistics: dict[str, Any], *, utf8: bool = True) -> RenderableType:
     grid.add_row(_outcomes(statistics, utf8=utf8), _tools(statistics))
     return Panel(
         Group(grid, Text(), _figures(statistics)),
-        title=Text(f" {statistics['run_name']} ", style="bold"),
+        title=Text(f"{statistics['run_name']}", style="bold"),
         title_align="left",
-        subtitle=Text(f" {statistics['model']} ", style="dim"),
+        subtitle=Text(f"{statistics['model']}", style="dim"),
         subtitle_align="right",
         padding=(1, 2),
         border_style="dim",
@@ -193,6 +192,6 @@ def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
     )
 
 
-def draws_live() -> bool:
-    """Whether stderr is a terminal that can redraw."""
-    return Console(stderr=True).is_terminal and not Console(stderr=True).is_dumb_terminal and bool(sys.stderr)
+def can_redraw() -> bool:
+    """Whether stderr, which is a terminal, is one that can move its cursor."""
+    return not Console(stderr=True).is_dumb_terminal

@@ -45,7 +45,7 @@ class Parser(argparse.ArgumentParser):
         self.error(f'there is no option "{option}"{did_you_mean(option, known)}')
 
     def _spell(self, rest: list[str]) -> list[str]:
-        """Options in their one spelling: hyphens, `--name=value`, and switches that are only there or not.
+        """Options in their one spelling: hyphens, `--name=value`, switches without a value.
 
         A value is whatever follows its option, hyphens in front or not, unless it is an option itself.
         """
@@ -54,22 +54,40 @@ class Parser(argparse.ArgumentParser):
             word = rest.pop(0)
             if word == "--":
                 return [*spelled, word, *rest]
-            if not word.startswith("--"):
-                spelled.append(word)
-                continue
-            name, equals, value = word.partition("=")
-            name = _hyphens(name)
-            action = self._option_string_actions.get(name)
-            if action is None:
-                self._refuse_option(name)
-            takes_value = action.nargs != 0
-            follows = bool(rest) and not equals and self._follows(rest[0], takes_value=takes_value)
-            if follows:
-                equals, value = "=", rest.pop(0)
-            spelled.extend(
-                self._switch(name, value) if equals and not takes_value else [name + equals + value]
-            )
+            if word.startswith("--"):
+                spelled += self._spell_option(word, rest)
+            else:
+                spelled += self._spell_letters(word)
         return spelled
+
+    def _spell_option(self, word: str, rest: list[str]) -> list[str]:
+        """One option, with its value taken from the front of `rest`."""
+        name, equals, value = word.partition("=")
+        name = _hyphens(name)
+        action = self._option_string_actions.get(name)
+        if action is None:
+            self._refuse_option(name)
+        takes_value = action.nargs not in (0, "?")
+        if rest and not equals and self._follows(rest[0], takes_value=takes_value):
+            equals, value = "=", rest.pop(0)
+        if action.nargs == 0:
+            return self._switch(name, value) if equals else [name]
+        if action.nargs == "?" and not equals:
+            return [f"{name}={action.const}"]
+        return [name + equals + value]
+
+    def _spell_letters(self, word: str) -> list[str]:
+        """`-qv` as its switches; an argument, or a letter with a value, as it is."""
+        actions = [self._option_string_actions.get(f"-{letter}") for letter in word[1:]]
+        if not word.startswith("-") or not actions:
+            return [word]
+        switches = [action for action in actions if action is not None and action.nargs in (0, "?")]
+        if len(switches) < len(actions):
+            return [word]
+        return [
+            f"{action.option_strings[0]}={action.const}" if action.nargs == "?" else action.option_strings[0]
+            for action in switches
+        ]
 
     def _follows(self, word: str, *, takes_value: bool) -> bool:
         if takes_value:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def main(words: Sequence[str], _trouble: Trouble) -> int:
     """Print a schema."""
-    from hermes_run.spec.schema import SCHEMAS, load_schema
+    from hermes_run.spec.schema import NAMES, load_schema
 
     parser = Parser("schema", "A JSON Schema (2020-12), for editors and checks.")
-    parser.add_argument("name", metavar="NAME", nargs="?", default="run-spec", help=", ".join(SCHEMAS))
+    parser.add_argument("name", metavar="NAME", nargs="?", default="run-spec", help=", ".join(NAMES))
     parser.add_argument("--json", action="store_true", help="the same: a schema is JSON")
     say(as_json(load_schema(parser.parse(words).name)))
     return 0

@@ -1,0 +1,174 @@
+"""`hermes-run run SPEC`: run what is missing. A bare `hermes-run SPEC` is the same."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.cli.options import add_run_options, continuing, read_spec, retry_set, settings_of, warn
+from hermes_run.cli.parser import Parser
+from hermes_run.cli.plain import as_json, columns, count_of, number
+from hermes_run.cli.report import complain, say
+from hermes_run.errors import HermesRunError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from hermes_run.cli.progress import Quiet
+    from hermes_run.cli.report import Trouble
+    from hermes_run.runner.flow import RunOptions
+    from hermes_run.runner.observe import RunReport
+    from hermes_run.spec.model import Settings, Spec
+
+_KEY_IS_VISIBLE = (
+    "--api-key: command lines are visible to other users of this machine and stay in the shell's history; "
+    "put the key into an environment variable and name that in model.api_key_env"
+)
+
+
+def main(words: Sequence[str], trouble: Trouble) -> int:
+    """Do what the options say: run, or show the plan, the effective spec, the distributions."""
+    parser = Parser("run", "Run what is missing of a spec. The same command again continues.")
+    parser.usage = (
+        "hermes-run SPEC.yaml [options]\n"
+        "       hermes-run --dataset-file FILE --batch-size N --run-name NAME [options]"
+    )
+    add_run_options(parser)
+    arguments = parser.parse(words)
+    if arguments.list_distributions:
+        from hermes_run.cli import distributions
+
+        return distributions.main(["--json"] if arguments.json else [], trouble)
+    if arguments.api_key is not None:
+        complain(f"warning: {_KEY_IS_VISIBLE}")
+    retry = retry_set(arguments.retry)
+    settings = settings_of(arguments)
+    spec = read_spec(arguments.spec, arguments, settings)
+    if arguments.print_config:
+        return _print_config(spec, arguments)
+    warn(spec, settings)
+    from hermes_run.runner import flow
+
+    options = flow.RunOptions(
+        resume=arguments.resume,
+        fresh=arguments.fresh,
+        retry=retry,
+        accept_spec_change=arguments.accept_spec_change,
+        allow_host_code=arguments.allow_host_code,
+        api_key=arguments.api_key,
+        shard=arguments.shard,
+    )
+    if arguments.dry_run:
+        plan = flow.plan_only(spec, settings, options)
+        say(as_json(plan) if arguments.json else _plan_text(plan))
+        return 0
+    report = _run(spec, settings, options, arguments, trouble)
+    _tell(report, spec, arguments, continuing(words))
+    return report.exit_code
+
+
+def _print_config(spec: Spec, arguments: argparse.Namespace) -> int:
+    from hermes_run.spec.effective import dump_effective, load_effective
+
+    say(as_json(load_effective(spec)) if arguments.json else dump_effective(spec).rstrip("\n"))
+    return 0
+
+
+def _run(
+    spec: Spec, settings: Settings, options: RunOptions, arguments: argparse.Namespace, trouble: Trouble
+) -> RunReport:
+    import asyncio
+
+    from hermes_run.cli.logs import logging_to
+    from hermes_run.cli.redaction import make_redactor
+    from hermes_run.runner import flow
+
+    trouble.redact = make_redactor(_secrets(spec, settings, options))
+    with logging_to(settings.log, spec.logging, trouble.redact) as log:
+
+        def on_planned(run_dir: Path) -> None:
+            trouble.folder = run_dir
+            with suppress(OSError):  # a disk that is full stops the run where it writes results
+                log.open(run_dir)
+
+        observer = _observer(arguments, on_planned)
+        try:
+            return asyncio.run(flow.run(spec, settings, observer, options))
+        finally:
+            observer.close()
+
+
+def _secrets(spec: Spec, settings: Settings, options: RunOptions) -> Iterator[str]:
+    """What must never be written: the key that this run sends."""
+    from hermes_run.spec.endpoint import read_key
+
+    if options.api_key:
+        yield options.api_key
+    with suppress(HermesRunError):  # a key that is missing is told by the run itself
+        key = read_key(spec, settings, options.api_key)
+        if key is not None:
+            yield key.reveal()
+
+
+def _observer(arguments: argparse.Namespace, on_planned: Callable[[Path], None]) -> Quiet:
+    from hermes_run.cli import progress
+
+    if arguments.quiet:
+        return progress.Quiet(on_planned)
+    if sys.stderr is not None and sys.stderr.isatty():
+        from hermes_run.cli import display
+
+        if display.can_redraw():
+            return display.LivePicture(on_planned)
+    return progress.PlainLines(on_planned)
+
+
+def _tell(report: RunReport, spec: Spec, arguments: argparse.Namespace, command: str) -> None:
+    if arguments.json:
+        say(as_json(report.statistics))
+    else:
+        from hermes_run.cli import display
+
+        display.show_summary(report.statistics, after=list(_after(report, spec, command)))
+    if report.stopped:
+        complain(f"hermes-run: {report.stopped}")
+
+
+def _after(report: RunReport, spec: Spec, command: str) -> Iterator[tuple[str, str]]:
+    """(label, text): where everything is, and what comes next."""
+    outcomes = report.statistics["outcomes"]
+    kept = outcomes["completed"] + outcomes["partial"]
+    yield "trajectories", f"{report.run_dir / 'trajectories.jsonl'} ({number(kept)})"
+    yield "statistics", f"{report.run_dir / 'statistics.json'}"
+    yield "log", f"{report.run_dir / 'run.log'}"
+    if report.pending:
+        yield "continue", f"{command}   ({number(report.pending)} pending)"
+    elif outcomes["failed"]:
+        yield "try again", f"{command}   ({count_of(outcomes['failed'], 'failed prompt')})"
+    if outcomes["partial"] and not report.pending:
+        yield "partial", f"{command} --retry partial"
+    if spec.model.name == "scripted" and spec.model.script is not None:
+        yield from _real_model(spec, command)
+
+
+def _real_model(spec: Spec, command: str) -> Iterator[tuple[str, str]]:
+    again = f"{command} --run-name {shlex.quote(spec.run_name + '_real')} --set model.script=null --model"
+    yield "", ""
+    yield "a real model", f"{again} anthropic/claude-sonnet-4.6   (its key in OPENROUTER_API_KEY)"
+    yield "or your own", f"{again} NAME --base-url http://127.0.0.1:8000/v1"
+
+
+def _plan_text(plan: dict[str, Any]) -> str:
+    rows = [(name, number(plan[name])) for name in ("rows", "invalid", "planned", "done", "pending")]
+    lines = [columns(rows)]
+    if plan["toolsets"]:
+        lines += ["toolsets", columns((name, number(count)) for name, count in plan["toolsets"].items())]
+    if plan["images"]:
+        found = {True: "here", False: "not here", None: "unknown"}
+        lines += ["images", columns((image, found[is_here]) for image, is_here in plan["images"].items())]
+    lines += ["forecast", columns(plan["forecast"].items())] if plan["forecast"] else []
+    return "\n".join(lines)
