@@ -14,6 +14,7 @@ OnBadRow = Literal["fail", "skip"]
 BackendName = Literal["auto", "local", "bubblewrap", "docker", "singularity", "modal"]
 Network = Literal["none", "full"]
 Sort = Literal["price", "throughput", "latency"]
+Dialect = Literal["openrouter", "nous", "openai", "anthropic", "google", "vllm", "generic"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
 
 DEFAULT_MODEL = "anthropic/claude-sonnet-4.6"
@@ -43,6 +44,7 @@ class SamplingSpec:
 class ModelSpec:
     """`api_key_env` is the name of a variable, or None when no key is sent.
 
+    With `endpoint` (an entry of hermes.yaml), `base_url` is that entry's.
     `script` is the tape of `name: scripted`, for which there is neither endpoint nor key.
     """
 
@@ -122,10 +124,15 @@ class EngineSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """A resolved distribution: toolset -> percent, in the order written, after `without`."""
+    """A resolved distribution: toolset -> percent, in the order written, after `without`.
+
+    Toolsets of 0 percent are left out. `name` is `custom` for a map in the spec; `source` is the file
+    of one that has its own.
+    """
 
     name: str
     toolsets: dict[str, float]
+    source: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,8 +172,8 @@ class Spec:
 class EndpointSetting:
     base_url: str
     api_key_env: str | None = None
-    dialect: str = "generic"
-    honours: tuple[str, ...] = ()
+    dialect: Dialect = "generic"
+    honours: tuple[Literal["reasoning", "routing"], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +202,12 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What describes the machine (`hermes.yaml`). Nothing here changes a trajectory's content."""
+    """What describes the machine (`hermes.yaml`). Nothing here changes a trajectory's content.
+
+    Attributes:
+        source: the file it was read from, or None for the built-in settings.
+        warnings: what a person should know about that file, each with its cure.
+    """
 
     endpoints: dict[str, EndpointSetting] = field(default_factory=dict)
     keys: tuple[KeyPair, ...] = ()
@@ -208,3 +220,4 @@ class Settings:
     speech: dict[str, Any] = field(default_factory=dict)
     log: LogSettings = field(default_factory=LogSettings)
     source: Path | None = None
+    warnings: tuple[str, ...] = ()

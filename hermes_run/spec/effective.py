@@ -1,0 +1,81 @@
+"""A Spec as YAML again: every default filled in, and itself a valid spec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import yaml
+
+from hermes_run.spec.distributions import CUSTOM
+from hermes_run.spec.later import NOT_YET
+from hermes_run.spec.reading import reads_as_text
+from hermes_run.spec.schema import load_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_run.spec.model import Spec
+
+
+def load_effective(spec: Spec) -> dict[str, Any]:
+    """The whole spec as plain values, keys in the order of the schema, paths absolute.
+
+    Loading it again gives an equal Spec (`sources` aside). Left out are `extends`, which is resolved,
+    the user's own x- keys, and `model.base_url` beside a `model.endpoint`.
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(spec, enc_hook=str)
+    for name in ("prefill", "sources"):
+        del plain[name]
+    for path, default in NOT_YET.items():
+        inside = plain
+        for step in path[:-1]:
+            inside = inside.setdefault(step, {})
+        inside[path[-1]] = default
+    plain["distribution"] = _distribution(spec)
+    if spec.model.endpoint is not None:
+        del plain["model"]["base_url"]
+    ordered: dict[str, Any] = _in_order(plain, load_schema("run-spec"))
+    return ordered
+
+
+def _distribution(spec: Spec) -> Any:
+    distribution = spec.distribution
+    if distribution.source is not None:
+        return str(distribution.source)
+    return dict(distribution.toolsets) if distribution.name == CUSTOM else distribution.name
+
+
+def _in_order(value: Any, schema: Mapping[str, Any]) -> Any:
+    properties = schema.get("properties")
+    if not isinstance(value, dict) or properties is None:
+        return value
+    return {name: _in_order(value[name], properties[name]) for name in properties if name in value}
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what the reader would not read as text, and writes long texts as blocks."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - yaml's signature
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in text.strip() else None if reads_as_text(text) else '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def dump_effective(spec: Spec) -> str:
+    """`load_effective` as YAML text."""
+    text: str = yaml.dump(
+        load_effective(spec),
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        width=110,
+        default_flow_style=False,
+    )
+    return text

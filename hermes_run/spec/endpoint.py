@@ -1,0 +1,157 @@
+"""Where the model is asked, with which key, and what is understood there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hermes_run.errors import KeyMissing, SpecError
+from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, parse_url
+
+if TYPE_CHECKING:
+    from hermes_run.spec.model import Dialect, Settings, Spec
+
+DIALECTS: dict[str, Dialect] = {
+    "openrouter.ai": "openrouter",
+    "api.openai.com": "openai",
+    "inference-api.nousresearch.com": "nous",
+    "api.anthropic.com": "anthropic",
+    "generativelanguage.googleapis.com": "google",
+}
+"""Host -> the dialect spoken there; others are generic unless hermes.yaml says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """An endpoint ready to be asked.
+
+    Attributes:
+        base_url: without a final slash.
+        api_key: None when no key is sent.
+        api_key_env: the variable that it is from, or None.
+        dialect: see `DIALECTS`.
+        honours_reasoning, honours_routing: whether OpenRouter's fields are understood.
+    """
+
+    base_url: str
+    api_key: Secret | None
+    api_key_env: str | None
+    dialect: Dialect
+    honours_reasoning: bool
+    honours_routing: bool
+
+
+def dialect_of(url: str) -> Dialect:
+    """The dialect that a base_url's host speaks."""
+    address = parse_url(url)
+    return "generic" if isinstance(address, str) else DIALECTS.get(address.host, "generic")
+
+
+def is_scripted(spec: Spec) -> bool:
+    """Whether the model is a tape: there is neither endpoint nor key."""
+    return spec.model.script is not None
+
+
+def describe(spec: Spec, settings: Settings, api_key: Secret | None = None) -> Endpoint:
+    """The endpoint of a spec, with the key that is given; reads no variable."""
+    named = settings.endpoints.get(spec.model.endpoint or "")
+    base_url = named.base_url if named else spec.model.base_url
+    dialect = named.dialect if named else dialect_of(base_url)
+    honours = named.honours if named else ()
+    return Endpoint(
+        base_url=base_url.rstrip("/"),
+        api_key=api_key,
+        api_key_env=spec.model.api_key_env,
+        dialect=dialect,
+        honours_reasoning=dialect == "openrouter" or "reasoning" in honours,
+        honours_routing=dialect == "openrouter" or "routing" in honours,
+    )
+
+
+def resolve(spec: Spec, settings: Settings, api_key: str | None = None) -> Endpoint:
+    """The endpoint of a spec with its key.
+
+    Args:
+        spec: not a scripted one.
+        settings: the machine's.
+        api_key: the key of `--api-key`, which wins over the variable.
+
+    Raises:
+        KeyMissing: the variable is unset.
+        SpecError: the key may not be sent to that host.
+    """
+    return describe(spec, settings, read_key(spec, settings, api_key))
+
+
+def read_key(spec: Spec, settings: Settings, api_key: str | None = None) -> Secret | None:
+    """The key to send, or None when none is sent. Raises as `resolve`."""
+    if is_scripted(spec):
+        return None
+    variable = spec.model.api_key_env
+    if api_key is not None and api_key.strip():
+        return _checked(api_key, "--api-key")
+    if variable is None:
+        return None
+    address = parse_url(describe(spec, settings).base_url)
+    if isinstance(address, str) or not may_send(variable, address, settings):
+        raise SpecError(
+            f"model.api_key_env: {variable} may not be sent to {address}; "
+            "`hermes-run validate` says what to do"
+        )
+    value = os.environ.get(variable, "").strip()
+    if not value:
+        raise KeyMissing(
+            f"the environment variable {variable} (model.api_key_env) is not set; export {variable}=… before "
+            f"the run, or write model.api_key_env: null if {address.host} wants no key"
+        )
+    return _checked(value, f"the environment variable {variable}")
+
+
+def _checked(value: str, origin: str) -> Secret:
+    value = value.strip()
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise KeyMissing(
+            f"{origin} holds characters that no API key has; set it again, without quotes or line ends"
+        )
+    return Secret(value)
+
+
+def warnings_of(spec: Spec, settings: Settings) -> list[str]:
+    """What a person should know before the run: what the endpoint will not honour, and the like."""
+    reasoning = spec.reasoning
+    is_off = reasoning.disabled or reasoning.effort == "none"
+    warnings = []
+    if is_off and spec.filters.require_reasoning:
+        warnings.append(
+            "reasoning is switched off and filters.require_reasoning is true, so every trajectory without "
+            "reasoning would be discarded; set filters.require_reasoning: false"
+        )
+    if is_scripted(spec):
+        return warnings
+    endpoint = describe(spec, settings)
+    if not endpoint.honours_reasoning and (is_off or reasoning.effort is not None):
+        key = "reasoning.disabled" if reasoning.disabled else f"reasoning.effort: {reasoning.effort}"
+        warnings.append(f"{key} {_not_sent(endpoint, 'reasoning')}")
+    routing = spec.provider_routing
+    if not endpoint.honours_routing and (routing.allowed or routing.ignored or routing.order or routing.sort):
+        warnings.append(f"provider_routing {_not_sent(endpoint, 'routing')}")
+    address = parse_url(endpoint.base_url)
+    if (
+        isinstance(address, Address)
+        and address.scheme == "http"
+        and not address.is_loopback
+        and endpoint.api_key_env
+    ):
+        warnings.append(
+            f"{endpoint.api_key_env} goes to {address.host} over plain http, readable on the way; "
+            "use https:// if you can"
+        )
+    return warnings
+
+
+def _not_sent(endpoint: Endpoint, what: str) -> str:
+    return (
+        f"is not sent: {endpoint.base_url} ({endpoint.dialect}) is not known to honour it; take it out, or "
+        f"name the endpoint in hermes.yaml with honours: [{what}] and use model.endpoint"
+    )

@@ -1,0 +1,67 @@
+"""Keys of the contract whose feature is not there yet: known to the schema, refused when used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.registry import BACKENDS, ENGINES
+
+if TYPE_CHECKING:
+    from hermes_run.spec.draft import Draft
+    from hermes_run.spec.locate import KeyPath
+
+NOT_YET: dict[tuple[str, ...], Any] = {
+    ("sandbox", "image"): None,
+    ("sandbox", "artifacts"): [],
+    ("sandbox", "diff"): False,
+    ("tools", "custom"): [],
+    ("tools", "mcp"): [],
+    ("tools", "allowed_hosts"): [],
+    ("checks",): [],
+    ("limits", "total_cost"): None,
+    ("limits", "total_tokens"): None,
+    ("limits", "prompt_cost"): None,
+    ("limits", "prompt_tokens"): None,
+    ("limits", "requests_per_minute"): None,
+    ("limits", "tokens_per_minute"): None,
+    ("engine", "processes"): 1,
+    ("reuse",): [],
+}
+"""Key -> the one value it can have for now, its default."""
+
+SETTINGS_NOT_YET = (
+    "prices",
+    "web",
+    "browser",
+    "vision",
+    "images",
+    "speech",
+    "sandbox.docker_socket",
+    "sandbox.singularity_binary",
+    "sandbox.image_cache",
+    "sandbox.allow_local_images",
+)
+"""Keys of hermes.yaml that nothing reads yet; a warning says so."""
+
+_TEXT = "is not available yet in this version of hermes-run; take it out"
+
+
+def refuse_what_is_not_there(draft: Draft) -> None:
+    """Note every key whose feature is not available."""
+    for path, default in NOT_YET.items():
+        if draft.value(path, default) != default:
+            draft.note(path, _TEXT)
+    for path, table in ((("sandbox", "backend"), BACKENDS), (("engine", "name"), ENGINES)):
+        _refuse_row(draft, path, table)
+    if isinstance(draft.value(("model", "base_url")), list):
+        draft.note(
+            ("model", "base_url"),
+            "a list of endpoints is not available yet in this version of hermes-run; write one",
+        )
+
+
+def _refuse_row(draft: Draft, path: KeyPath, table: dict[str, Any]) -> None:
+    name = draft.value(path)
+    if name in table and not table[name].path:
+        there = ", ".join(known for known, row in table.items() if row.path)
+        draft.note(path, f"{name} is not available yet in this version of hermes-run; available: {there}")

@@ -1,0 +1,117 @@
+"""YAML files and options -> Spec, with all mistakes at once; and back to YAML, with all defaults."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_run.spec import distributions, meaning
+from hermes_run.spec.draft import Draft
+from hermes_run.spec.effective import dump_effective, load_effective
+from hermes_run.spec.endpoint import read_key, warnings_of
+from hermes_run.spec.flags import OTHER_NAMES
+from hermes_run.spec.later import refuse_what_is_not_there
+from hermes_run.spec.layers import read_layers
+from hermes_run.spec.locate import Mistakes
+from hermes_run.spec.model import Settings, Spec
+from hermes_run.spec.prefill import read_prefill
+from hermes_run.spec.shape import check_shape
+from hermes_run.spec.texts import refuse_keys, refuse_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hermes_run.spec.locate import Node
+    from hermes_run.spec.model import Distribution
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+def load_spec(
+    path: Path | None,
+    *,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, Any] = _NOTHING,
+    settings: Settings | None = None,
+    require_key: bool = False,
+) -> Spec:
+    """The spec of a run, complete and checked as far as that needs no running.
+
+    Args:
+        path: the YAML file; None when `flags` and `sets` make the whole spec.
+        sets: texts of `--set`, `a.b=VALUE` with VALUE in YAML; they win over `flags`, which win over
+            the file.
+        flags: `Flag.dest` -> value, see `spec.flags`.
+        settings: the machine's; None for the built-in ones (no hermes.yaml is looked for).
+        require_key: whether the key variable has to be set already.
+
+    Raises:
+        SpecError: every mistake of all files and options, one a line,
+            `file:line:column: dotted.key: what; cure`.
+        KeyMissing: with `require_key`, when the key variable is unset.
+    """
+    mistakes = Mistakes()
+    layers = read_layers(path, sets=sets, flags=flags, mistakes=mistakes)
+    if layers is None:
+        mistakes.stop_if_any()
+        raise AssertionError("a spec that cannot be read has a mistake")
+    draft = _well_shaped(layers.tree, mistakes, settings or Settings())
+    distribution = _check_meaning(draft)
+    prefill_file = draft.file_at(("agent", "prefill_messages_file"), "the file of prefill messages")
+    prefill = () if prefill_file is None else read_prefill(prefill_file, mistakes)
+    mistakes.stop_if_any()
+    if distribution is None:
+        raise AssertionError("a distribution that cannot be had is a mistake")
+    spec = _build(draft, distribution, prefill, layers.files)
+    if require_key:
+        read_key(spec, draft.settings)
+    return spec
+
+
+def _well_shaped(tree: Node, mistakes: Mistakes, settings: Settings) -> Draft:
+    told = refuse_variables(tree, mistakes) | refuse_keys(tree, mistakes)
+    shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=OTHER_NAMES)
+    return Draft(shaped, bad, mistakes, settings)
+
+
+def _check_meaning(draft: Draft) -> Distribution | None:
+    refuse_what_is_not_there(draft)
+    meaning.check_files(draft)
+    meaning.check_model(draft)
+    meaning.check_routing(draft)
+    meaning.check_toolsets(draft)
+    return distributions.resolve(draft)
+
+
+def _build(
+    draft: Draft, distribution: Distribution, prefill: tuple[dict[str, str], ...], files: tuple[Path, ...]
+) -> Spec:
+    plain: dict[str, Any] = _integral(draft.tree.plain())
+    for section, key in (("dataset", "path"), ("model", "script"), ("agent", "prefill_messages_file")):
+        found = draft.path_at((section, key))
+        if found is not None:
+            plain[section][key] = found
+    model = plain.setdefault("model", {})
+    model["extra_body"] = draft.value(("model", "extra_body"), {})
+    model["api_key_env"] = meaning.key_variable_of(draft)
+    model["base_url"] = meaning.base_url_of(draft)
+    if "output" in plain and "dir" in plain["output"]:
+        plain["output"]["dir"] = Path(os.path.expanduser(plain["output"]["dir"]))  # noqa: PTH111 - never raises
+    plain |= {"distribution": asdict(distribution), "prefill": prefill, "sources": files}
+    return msgspec.convert(plain, Spec, dec_hook=lambda kind, value: kind(value))
+
+
+def _integral(value: Any) -> Any:
+    """Floats that are whole as integers: JSON Schema calls 8.0 an integer, and so may a spec."""
+    if isinstance(value, dict):
+        return {name: _integral(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_integral(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+__all__ = ["dump_effective", "load_effective", "load_spec", "warnings_of"]

@@ -1,0 +1,164 @@
+"""What the schema cannot say: files that must exist, keys that exclude each other, names of toolsets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_run.core.registry import TOOLS, did_you_mean
+from hermes_run.core.toolsets import TOOLSETS, tools_of
+from hermes_run.errors import UnknownName
+from hermes_run.spec.keys_and_hosts import Address, known_variable, may_send, pair_to_add, parse_url
+from hermes_run.spec.locate import shown
+from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from hermes_run.spec.draft import Draft
+
+SCRIPTED = "scripted"
+
+
+def check_files(draft: Draft) -> None:
+    """The dataset exists and does not lie where the run writes."""
+    dataset = draft.file_at(("dataset", "path"), "the dataset")
+    out = Path(os.path.expanduser(draft.value(("output", "dir"), "data")))  # noqa: PTH111 - never raises
+    try:
+        if out.exists() and not out.is_dir():
+            draft.note(("output", "dir"), f"{shown(str(out))} is a file; name a folder")
+    except (OSError, ValueError) as error:
+        draft.note(("output", "dir"), f"is no path: {error}")
+        return
+    run_name = draft.value(("run_name",))
+    if dataset is None or run_name is None:
+        return
+    run_dir = (out / run_name).resolve()
+    if dataset.resolve().is_relative_to(run_dir):
+        draft.note(
+            ("dataset", "path"),
+            f"the dataset lies in the run directory {run_dir}, where the run writes; "
+            "move it elsewhere or choose another run_name",
+        )
+
+
+def check_model(draft: Draft) -> None:
+    """A script goes with `scripted` and with nothing else; an endpoint excludes base_url."""
+    is_scripted = draft.value(("model", "name"), DEFAULT_MODEL) == SCRIPTED
+    script, base_url, endpoint = ("model", "script"), ("model", "base_url"), ("model", "endpoint")
+    if is_scripted and not draft.is_written(script):
+        draft.note(
+            ("model", "name"), "scripted needs a tape; add model.script: the path of a YAML file of replies"
+        )
+    if draft.is_written(script):
+        if not is_scripted and not draft.is_spoiled(("model", "name")):
+            name = shown(draft.value(("model", "name"), DEFAULT_MODEL))
+            draft.note(
+                script,
+                f"is the tape of model.name: scripted, and the model is {name}; set it to null "
+                "(--set model.script=null) or name scripted",
+            )
+        else:
+            draft.file_at(script, "the tape")
+    if draft.is_written(endpoint):
+        _check_endpoint(draft)
+        if draft.is_written(base_url):
+            draft.note(
+                base_url, "cannot stand beside model.endpoint, which brings its own; take one of them out"
+            )
+    if not is_scripted:
+        _check_address(draft)
+
+
+def _check_endpoint(draft: Draft) -> None:
+    name = draft.value(("model", "endpoint"))
+    known = draft.settings.endpoints
+    if name not in known:
+        where = draft.settings.source or "hermes.yaml"
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known) or 'none'};"
+        draft.note(
+            ("model", "endpoint"),
+            f"there is no endpoint {shown(name)}{hint} endpoints are named in {where}, as "
+            "endpoints: {NAME: {base_url: …}}",
+        )
+
+
+def _check_address(draft: Draft) -> None:
+    url = base_url_of(draft)
+    if url is None or draft.is_spoiled(("model", "base_url")):
+        return
+    address = parse_url(url)
+    if isinstance(address, str):
+        draft.note(("model", "base_url"), address)
+        return
+    variable = draft.value(("model", "api_key_env"))
+    if variable is not None and not may_send(variable, address, draft.settings):
+        draft.note(("model", "api_key_env"), _refusal(variable, address, draft))
+
+
+def _refusal(variable: str, address: Address, draft: Draft) -> str:
+    if address.scheme == "http" and may_send(variable, Address("https", address.host, 443)):
+        return (
+            f"{variable} would go to {address.host} over plain http, readable on the way; "
+            "write https:// in model.base_url"
+        )
+    where = draft.settings.source or "~/.config/hermes-run/hermes.yaml"
+    meant = known_variable(base_url_of(draft) or "")
+    other = f"; the variable for this host is {meant}" if meant else ""
+    return (
+        f"{variable} is not known to belong to {address.host}, and a key goes only to hosts it is known for"
+        f"{other}; if it is meant, add to {where}: {pair_to_add(variable, address)}"
+    )
+
+
+def base_url_of(draft: Draft) -> str | None:
+    """The URL that will be asked, or None when it is not known for a mistake noted elsewhere."""
+    endpoint = draft.value(("model", "endpoint"))
+    if endpoint is not None:
+        known = draft.settings.endpoints.get(endpoint)
+        return known.base_url if known else None
+    url = draft.value(("model", "base_url"), DEFAULT_BASE_URL)
+    return url if isinstance(url, str) else None
+
+
+def key_variable_of(draft: Draft) -> str | None:
+    """The variable whose value will be sent: as written, else the endpoint's, else the host's own."""
+    if draft.value(("model", "name")) == SCRIPTED:
+        return None
+    if draft.tree.find(("model", "api_key_env")) is not None:
+        variable: str | None = draft.value(("model", "api_key_env"))
+        return variable
+    endpoint = draft.settings.endpoints.get(draft.value(("model", "endpoint"), ""))
+    if endpoint is not None and endpoint.api_key_env is not None:
+        return endpoint.api_key_env
+    return known_variable(base_url_of(draft) or "")
+
+
+def check_routing(draft: Draft) -> None:
+    """A provider is not wanted and unwanted at the same time."""
+    for index, name in enumerate(draft.value(("provider_routing", "ignored"), [])):
+        for key in ("allowed", "order"):
+            if name in draft.value(("provider_routing", key), []):
+                draft.note(
+                    ("provider_routing", "ignored", index),
+                    f"{shown(name)} stands in provider_routing.{key} too; take it out of one of them",
+                )
+
+
+def check_toolsets(draft: Draft) -> None:
+    """The spec's own toolsets hold tools and toolsets that exist, and no circles."""
+    own = draft.value(("toolsets",), {})
+    known = {*TOOLS, *TOOLSETS, *own}
+    for name, members in own.items():
+        unknown = [(index, member) for index, member in enumerate(members) if member not in known]
+        for index, member in unknown:
+            hint = (
+                did_you_mean(member, sorted(known))
+                or f"; tools: {', '.join(TOOLS)}; toolsets: {', '.join(TOOLSETS)}"
+            )
+            draft.note(("toolsets", name, index), f"there is no tool or toolset {shown(member)}{hint}")
+        if not unknown:
+            try:
+                tools_of(name, own)
+            except UnknownName as error:
+                if "includes itself" in str(error):
+                    draft.note(("toolsets", name), f"{error}; take one of them out")

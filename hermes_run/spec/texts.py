@@ -1,0 +1,88 @@
+"""What must not stand in the texts of a spec: variables that nobody fills in, and keys."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hermes_run.spec.keys_and_hosts import holds_key, is_variable_name, looks_like_key
+from hermes_run.spec.shape import KEY_NAMES, NO_KEYS_HERE, SENT_AS_IT_IS
+
+if TYPE_CHECKING:
+    from hermes_run.spec.locate import KeyPath, Mistakes, Node
+
+_INTERPOLATED = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)([:?+=-][^}]*)?\}")
+_BARE = re.compile(r"\$(?P<name>[A-Za-z_]\w*)(?=/|$)")
+_FREE: tuple[KeyPath, ...] = (
+    ("sandbox", "setup"),
+    ("agent", "system_prompt"),
+    ("agent", "ephemeral_system_prompt"),
+    ("model", "sampling", "stop"),
+)
+"""Texts for a shell or a model, in which ${NAME} means itself."""
+
+
+def refuse_variables(tree: Node, mistakes: Mistakes) -> set[KeyPath]:
+    """Note every `${NAME}` that seems to wait for a value; returns where they stand."""
+    found: set[KeyPath] = set()
+    for path, node in tree.walk():
+        text = node.value
+        if not isinstance(text, str) or _is_own(path) or any(path[: len(free)] == free for free in _FREE):
+            continue
+        whole_only = path[:2] == SENT_AS_IT_IS
+        match = (
+            _INTERPOLATED.fullmatch(text) if whole_only else _INTERPOLATED.search(text) or _BARE.match(text)
+        )
+        if match is None:
+            continue
+        found.add(path)
+        cure = f"write the value itself, or give it on the command line: --set {_key(path)}=VALUE"
+        if path[-1] == "api_key_env":
+            cure = f"this key wants the variable's name: write {match['name']}"
+        mistakes.add(
+            node.place, path, f"{match[0]} would not be replaced, there is no variable interpolation; {cure}"
+        )
+    return found
+
+
+def _is_own(path: KeyPath) -> bool:
+    return any(isinstance(step, str) and step.startswith("x-") for step in path) and path[:2] != SENT_AS_IT_IS
+
+
+def _key(path: KeyPath) -> str:
+    names = [step for step in path if isinstance(step, str)]
+    return ".".join(names)
+
+
+def refuse_keys(tree: Node, mistakes: Mistakes) -> set[KeyPath]:
+    """Note every API key that stands in the tree itself, without repeating it; returns where."""
+    found: set[KeyPath] = set()
+    for path, node in tree.walk():
+        text = node.value
+        if isinstance(text, str) and path and _is_key(path, text):
+            found.add(path)
+            mistakes.add(node.place, path, f"looks like an API key; {NO_KEYS_HERE}")
+        elif (
+            isinstance(text, str)
+            and path
+            and path[-1] in {"api_key_env", "variable"}
+            and not is_variable_name(text)
+        ):
+            found.add(path)
+            mistakes.add(
+                node.place,
+                path,
+                "must be the name of an environment variable (letters, digits and _), "
+                "such as OPENROUTER_API_KEY",
+            )
+    return found
+
+
+def _is_key(path: KeyPath, text: str) -> bool:
+    name = str(path[-1])
+    if name in {"api_key_env", "variable"}:
+        return looks_like_key(text)
+    if path[:2] == SENT_AS_IT_IS:
+        is_key_name = re.sub(r"[_-]", "", name).lower() in KEY_NAMES - {"key"}
+        return (is_key_name and bool(text)) or looks_like_key(text)
+    return holds_key(text)
