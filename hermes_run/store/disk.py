@@ -123,3 +123,10 @@ def sync_folder(folder: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def remove_stale(folder: Path) -> None:
+    """Remove what a kill left of files that were being replaced."""
+    for name in os.listdir(folder):  # noqa: PTH208 - names alone, there may be many
+        if name.startswith(".") and name.endswith(".new"):
+            (folder / name).unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -148,10 +147,3 @@ class Checkpoint:
             self._took_s = self._written_at - start
 
         return write
-
-
-def remove_stale_beside(folder: Path) -> None:
-    """Remove what a kill left of files that were being replaced."""
-    for name in os.listdir(folder):  # noqa: PTH208 - names alone, there may be many
-        if name.startswith(".") and name.endswith(".new"):
-            (folder / name).unlink(missing_ok=True)

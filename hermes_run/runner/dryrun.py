@@ -1,0 +1,52 @@
+"""`--dry-run`: what a run would do, from the plan and the run directory alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.keys import unpack_key
+from hermes_run.core.toolsets import draw
+from hermes_run.runner.backends import backend_name
+from hermes_run.store import layout
+from hermes_run.store.journal import JournalView
+
+if TYPE_CHECKING:
+    from hermes_run.dataset.plan import Plan
+    from hermes_run.runner.options import RunOptions
+    from hermes_run.spec.model import Settings, Spec
+
+
+def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) -> dict[str, Any]:
+    """The plan as the contract's `--dry-run` object, with the backends beside it.
+
+    `toolsets` counts in how many planned rollouts each is drawn. `forecast` is None: there is no price
+    or pilot to forecast from.
+    """
+    view = JournalView(spec.output.dir / spec.run_name / layout.JOURNAL)
+    drawn: Counter[str] = Counter()
+    done = pending = 0
+    try:
+        for rollout in plan.rollouts():
+            status = None if options.fresh else view.fold.status(rollout.key)
+            is_pending = status is None or status in options.retry
+            pending += is_pending
+            done += not is_pending
+            drawn.update(draw(spec.distribution.toolsets, spec.seed, unpack_key(rollout.key)))
+    finally:
+        view.close()
+    names = {backend_name(spec, settings, image) for image in plan.images}
+    if plan.without_image or not plan.images:
+        names.add(backend_name(spec, settings, ""))
+    return {
+        "rows": plan.rows,
+        "invalid": len(plan.invalid),
+        "removed_duplicates": plan.removed,
+        "planned": plan.planned,
+        "done": done,
+        "pending": pending,
+        "toolsets": {name: drawn[name] for name in spec.distribution.toolsets},
+        "backends": sorted(names),
+        "images": {},
+        "forecast": None,
+    }

@@ -1,0 +1,128 @@
+"""After the rollouts: merge, manifest, statistics, card; and what the run came to."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import xxhash
+
+from hermes_run.core.registry import TOOLS, load
+from hermes_run.core.trajectory import Status
+from hermes_run.formats.card import card
+from hermes_run.quality.statistics import describe
+from hermes_run.runner.observe import Observer, RunReport
+from hermes_run.store import layout
+from hermes_run.store.disk import replace_file
+from hermes_run.store.entry import Entry
+from hermes_run.store.manifest import write_manifest
+from hermes_run.store.merge import Planned, merge, statistics_json
+from hermes_run.store.writer import Checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hermes_run.dataset.plan import Plan
+    from hermes_run.runner.opening import OpenRun
+    from hermes_run.runner.resources import Resources
+
+DERIVED = (layout.TRAJECTORIES, layout.MANIFEST, layout.STATISTICS, layout.TOOLS)
+"""Files whose hashes checkpoint.json keeps, so that `verify` finds a flipped byte in any of them."""
+
+
+def finish(
+    opened: OpenRun,
+    resources: Resources,
+    observer: Observer,
+    ending: tuple[int, str, int],
+    duration_s: float,
+) -> RunReport:
+    """Write everything that is derived, and sum up."""
+    exit_code, stopped, ran = ending
+    spec, plan, journal, folder = opened.spec, opened.plan, opened.journal, opened.folder
+    observer.phase("merging")
+    merged = merge(folder, journal, planned(plan))
+    for entry in merged.lost:
+        journal.append_lost(entry)
+    journal.begin_sync()()
+    for text in merged.warnings:
+        observer.warn(text)
+    write_manifest(folder / layout.MANIFEST, journal.entries())
+    invalid = len(plan.invalid) * spec.samples
+    content = {
+        "run_name": spec.run_name,
+        "distribution": spec.distribution.name,
+        "total_prompts": plan.total,
+        "total_batches": len(journal.batches),
+        "batch_size": spec.batch_size,
+        "model": spec.model.name,
+        "completed_at": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()),
+        "duration_seconds": round(duration_s, 2),
+        **describe(merged.statistics, total=plan.total, invalid=invalid),
+        "removed_duplicates": plan.removed,
+        "spent": msgspec.to_builtins(journal.fold.spent),
+    }
+    replace_file(folder / layout.STATISTICS, statistics_json(content))
+    write_tools(folder, resources)
+    replace_file(folder / layout.CARD, card(content, Entry).encode())
+    leave_checkpoint(opened)
+    outcomes = content["outcomes"]
+    return RunReport(
+        run_dir=folder,
+        statistics=content,
+        exit_code=code_of(exit_code, outcomes),
+        pending=outcomes["pending"],
+        stopped=stopped if outcomes["pending"] else "",
+        ran=ran,
+    )
+
+
+def code_of(exit_code: int, outcomes: dict[str, int]) -> int:
+    """What stopped the run early counts while something is pending; else whether anything failed."""
+    if exit_code and outcomes["pending"]:
+        return exit_code
+    return 1 if outcomes[Status.FAILED.value] or outcomes["pending"] else 0
+
+
+def planned(plan: Plan) -> Iterator[Planned]:
+    """The plan with what the current dataset says of each row, in one pass over both."""
+    rows = plan.read_rows()
+    position, row = -1, None
+    for rollout in plan.rollouts():
+        while position < rollout.position:
+            position, row = next(rows)
+        if row is not None:
+            yield Planned(rollout.key, plan.prompt_index(position), row.rest)
+
+
+def write_tools(folder: Path, resources: Resources) -> None:
+    """tools.json: the schema of every tool that the distribution can offer."""
+    drawable = tuple(name for name, percent in resources.spec.distribution.toolsets.items() if percent > 0)
+    tools: list[dict[str, Any]] = [
+        {"type": "function", "function": msgspec.to_builtins(load("tool", TOOLS, name).spec)}
+        for name in sorted(set(resources.tools_of(drawable)))
+    ]
+    replace_file(folder / layout.TOOLS, msgspec.json.format(msgspec.json.encode(tools), indent=2) + b"\n")
+
+
+def leave_checkpoint(opened: OpenRun) -> None:
+    """checkpoint.json of the finished run, with the hashes of what was derived."""
+    folder, journal, plan = opened.folder, opened.journal, opened.plan
+    checkpoint = Checkpoint(folder, opened.spec.run_name, opened.spec.samples)
+    for rollout in plan.rollouts():
+        entry = journal.find(rollout.key)
+        if entry is not None:
+            checkpoint.add(plan.prompt_index(rollout.position), entry.batch, entry.status)
+    checkpoint.files = {"journal_bytes": journal.size} | {name: hash_file(folder / name) for name in DERIVED}
+    checkpoint.begin(final=True)()
+
+
+def hash_file(path: Path) -> str:
+    """xxh3_128 (hex) of a file."""
+    hasher = xxhash.xxh3_128()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()

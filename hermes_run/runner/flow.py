@@ -1,0 +1,104 @@
+"""THE main flow: plan, run what is missing, merge, count."""
+
+from __future__ import annotations
+
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.dataset.plan import Plan, Selection, make_plan
+from hermes_run.runner.backends import check_backends, make_backends
+from hermes_run.runner.driver import Driver
+from hermes_run.runner.finish import finish
+from hermes_run.runner.opening import open_run
+from hermes_run.runner.options import RunOptions
+from hermes_run.runner.preflight import check_descriptors, check_toolsets
+from hermes_run.runner.resources import Resources, make_model, make_opening
+from hermes_run.runner.signals import StopSignal
+from hermes_run.spec.endpoint import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from hermes_run.core.contracts import Backend
+    from hermes_run.runner.observe import Observer, RunReport
+    from hermes_run.spec.endpoint import Endpoint
+    from hermes_run.spec.keys_and_hosts import Secret
+    from hermes_run.spec.model import Settings, Spec
+
+__all__ = ["RunOptions", "plan_only", "run"]
+
+
+async def run(
+    spec: Spec, settings: Settings, observer: Observer, options: RunOptions | None = None
+) -> RunReport:
+    """Run what is missing of a spec.
+
+    Raises UsageError and EnvironmentStop when nothing could be run, DatasetError, SpecChanged,
+    JournalDamaged; Interrupted for a signal before or after the rollouts. What stops the rollouts
+    themselves is in the report.
+    """
+    options = options or RunOptions()
+    started = time.monotonic()
+    with StopSignal() as signals:
+        plan = plan_of(spec)
+        check_toolsets(spec, settings)
+        check_descriptors(spec)
+        endpoint, key = endpoint_of(spec, settings, options)
+        async with open_backends(spec, settings, plan) as (backends, missing):
+            with open_run(spec, settings, plan, options, observer) as opened:
+                resources = Resources(
+                    spec=spec,
+                    settings=settings,
+                    work=opened.snapshot.work,
+                    model=make_model(spec, endpoint, key),
+                    backends=backends,
+                    limits_missing=missing,
+                    filters=opened.filters,
+                    opening=make_opening(spec),
+                )
+                driver = Driver(opened, resources, observer)
+                try:
+                    await driver.run(signals)
+                finally:
+                    await resources.model.aclose()
+                duration_s = time.monotonic() - started
+                return finish(opened, resources, observer, driver.ending(signals), duration_s)
+
+
+def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None) -> dict[str, Any]:
+    """`--dry-run`: the plan, without a model call and without a sandbox. Raises like `run`."""
+    from hermes_run.runner.dryrun import describe_plan
+
+    plan = plan_of(spec)
+    check_toolsets(spec, settings)
+    make_backends(spec, settings, plan)
+    return describe_plan(spec, settings, plan, options or RunOptions())
+
+
+def plan_of(spec: Spec) -> Plan:
+    """The plan of a spec's dataset. Raises DatasetError."""
+    chosen = spec.dataset
+    selection = Selection(chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples)
+    return make_plan(chosen.path, selection, skip_bad_rows=chosen.on_bad_row == "skip")
+
+
+def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> tuple[Endpoint | None, Secret | None]:
+    """Where the model is, and the key for it; nothing for the scripted one. Raises KeyMissing."""
+    if spec.model.name == "scripted":
+        return None, None
+    endpoint = resolve(spec, settings, options.api_key)
+    return endpoint, endpoint.api_key
+
+
+@asynccontextmanager
+async def open_backends(
+    spec: Spec, settings: Settings, plan: Plan
+) -> AsyncIterator[tuple[dict[str, Backend], dict[str, tuple[str, ...]]]]:
+    """The backends that the plan needs, checked, and what each cannot promise."""
+    backends = make_backends(spec, settings, plan)
+    try:
+        yield backends, await check_backends(spec, backends)
+    finally:
+        for backend in backends.values():
+            await backend.aclose()

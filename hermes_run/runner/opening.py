@@ -1,0 +1,118 @@
+"""Opening a run directory: locked, in step with its journal, of the same spec."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hermes_run.errors import JournalDamaged, UsageError
+from hermes_run.runner.resources import make_filters
+from hermes_run.runner.snapshot import Snapshot
+from hermes_run.store import layout
+from hermes_run.store.batches import batch_numbers
+from hermes_run.store.disk import remove_stale
+from hermes_run.store.journal import Journal
+from hermes_run.store.judging import judge_again
+from hermes_run.store.planfile import write_plan
+from hermes_run.store.recovery import recover
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hermes_run.core.contracts import Filter
+    from hermes_run.dataset.plan import Plan
+    from hermes_run.runner.observe import Observer
+    from hermes_run.runner.options import RunOptions
+    from hermes_run.spec.model import Settings, Spec
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRun:
+    """An open run directory, in step with its journal."""
+
+    folder: Path
+    spec: Spec
+    plan: Plan
+    journal: Journal
+    snapshot: Snapshot
+    filters: tuple[Filter, ...]
+    retry: frozenset[str]
+    warnings: list[str] = field(default_factory=list)
+
+    def is_pending(self, key: bytes) -> bool:
+        """Whether a planned rollout is to be run: plan minus done."""
+        status = self.journal.fold.status(key)
+        return status is None or status in self.retry
+
+
+@contextmanager
+def open_run(
+    spec: Spec, settings: Settings, plan: Plan, options: RunOptions, observer: Observer
+) -> Iterator[OpenRun]:
+    """Lock the run directory, mend what a kill left, refuse another spec."""
+    folder = spec.output.dir / spec.run_name
+    if options.fresh:
+        refuse_if_locked(folder)
+        aside = layout.set_old_aside(folder)
+        if aside is not None:
+            observer.warn(f"the old run directory is now {aside}")
+    layout.create_run_dir(folder)
+    with layout.locked(folder):
+        if not options.resume and layout.is_run_dir(folder):
+            raise UsageError(
+                f"{folder}: there is a run already. Leave out --no-resume to continue it, set it aside with "
+                "--fresh, or give this run another run_name"
+            )
+        opened = open_store(spec, settings, plan, options)
+        try:
+            for text in opened.warnings:
+                observer.warn(text)
+            yield opened
+        finally:
+            opened.journal.close()
+
+
+def refuse_if_locked(folder: Path) -> None:
+    """Raises RunLocked when a living process works in the run directory."""
+    if folder.exists():
+        with layout.locked(folder):
+            pass
+
+
+def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) -> OpenRun:
+    """Journal, batch files and spec of a locked run directory, brought into step."""
+    folder = spec.output.dir / spec.run_name
+    remove_stale(folder)
+    snapshot, filters = Snapshot(spec, settings), make_filters(spec)
+    journal_path = folder / layout.JOURNAL
+    numbers = batch_numbers(folder)
+    if numbers and not journal_path.exists():
+        raise JournalDamaged(
+            f"{journal_path}: missing, and there are batch files. Rebuild it: hermes-run repair {folder}"
+        )
+    journal = Journal(journal_path)
+    try:
+        has_entries = journal.lines > 0 or bool(numbers)
+        warnings = snapshot.check(folder, has_entries=has_entries, accept=options.accept_spec_change)
+        planned = {each.key for each in plan.rollouts()} if numbers else set()
+        warnings += recover(folder, journal, filters, planned.__contains__).warnings
+        if snapshot.is_judged_otherwise(folder):
+            changed = judge_again(folder, journal, filters)
+            warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
+        snapshot.write(folder)
+        write_plan(folder, plan)
+    except BaseException:
+        journal.close()
+        raise
+    return OpenRun(
+        folder=folder,
+        spec=spec,
+        plan=plan,
+        journal=journal,
+        snapshot=snapshot,
+        filters=filters,
+        retry=options.retry,
+        warnings=warnings,
+    )

@@ -1,0 +1,27 @@
+"""What a command line may ask of a run beside its spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a command line may ask of a run beside its spec.
+
+    Attributes:
+        resume: go on in a run directory that holds entries; off: refuse it.
+        fresh: set the old run directory aside first.
+        retry: statuses of finished rollouts that are run again.
+        accept_spec_change: go on although the work fingerprint changed.
+        allow_host_code: let the spec's own code run outside the sandbox where it asks for it.
+        api_key: wins over the spec's key variable.
+    """
+
+    resume: bool = True
+    fresh: bool = False
+    retry: frozenset[str] = frozenset({"failed"})
+    accept_spec_change: bool = False
+    allow_host_code: bool = False
+    api_key: str | None = None
+    shard: str | None = None

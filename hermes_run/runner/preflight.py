@@ -1,0 +1,49 @@
+"""What is checked before anything is spent: tools, backends, file descriptors."""
+
+from __future__ import annotations
+
+import resource
+from typing import TYPE_CHECKING
+
+from hermes_run.errors import UsageError
+from hermes_run.tools.toolkit import unavailable
+
+if TYPE_CHECKING:
+    from hermes_run.spec.model import Settings, Spec
+
+FILES_PER_WORKER = 6
+"""Descriptors that a prompt in flight holds: its sandbox's pipes (4), a connection, a batch file."""
+FILES_BESIDE = 64
+"""Descriptors that a run holds beside its workers."""
+
+
+def check_toolsets(spec: Spec, settings: Settings) -> None:
+    """Raises UsageError when a toolset that could be drawn cannot work here."""
+    drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
+    reasons = unavailable(drawable, spec.toolsets, settings)
+    if not reasons:
+        return
+    names = ",".join(reasons)
+    lines = [f'the toolset "{name}" cannot work here: {why}' for name, why in reasons.items()]
+    rest = [name for name in drawable if name not in reasons]
+    cure = (
+        f"leave {'it' if len(reasons) == 1 else 'them'} out: --without {names}"
+        if rest
+        else f'nothing of the distribution "{spec.distribution.name}" is left without '
+        f"{'it' if len(reasons) == 1 else 'them'}: choose another (hermes-run distributions)"
+    )
+    raise UsageError("\n".join([*lines, cure]))
+
+
+def check_descriptors(spec: Spec) -> None:
+    """Raise the soft limit as far as needed. Raises UsageError when the hard limit is too low."""
+    needed = spec.workers * FILES_PER_WORKER + FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            most = max(1, (hard - FILES_BESIDE) // FILES_PER_WORKER)
+            raise UsageError(
+                f"workers: {spec.workers} needs {needed} file descriptors, and this process may have {hard}; "
+                f"set workers to {most} or less, or raise the limit (ulimit -n {needed})"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

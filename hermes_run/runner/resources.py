@@ -1,0 +1,124 @@
+"""What the rollouts of a run share, and what makes one rollout's session of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hermes_run.agent.prompts import opening_text
+from hermes_run.core.messages import Assistant, Message, System, User
+from hermes_run.core.registry import FILTERS, TOOLS, load
+from hermes_run.core.toolsets import draw
+from hermes_run.formats.sharegpt import ShareGPT
+from hermes_run.models.config import ModelConfig
+from hermes_run.tools.toolkit import offered_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_run.core.contracts import Backend, Filter, ModelClient
+    from hermes_run.spec.endpoint import Endpoint
+    from hermes_run.spec.keys_and_hosts import Secret
+    from hermes_run.spec.model import Settings, Spec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """Shared by all rollouts of a run.
+
+    Attributes:
+        work: the spec's work fingerprint.
+        backends: by name, checked.
+        limits_missing: backend name -> what it cannot promise.
+        opening: the messages before the prompt: system and prefill; sent, never saved.
+        filters: in the order in which they judge.
+    """
+
+    spec: Spec
+    settings: Settings
+    work: str
+    model: ModelClient
+    backends: Mapping[str, Backend]
+    limits_missing: Mapping[str, tuple[str, ...]]
+    filters: tuple[Filter, ...]
+    form: ShareGPT = field(default_factory=ShareGPT)
+    opening: tuple[Message, ...] = ()
+    countable: frozenset[str] = frozenset(TOOLS)
+
+    def toolsets_of(self, key: str) -> tuple[str, ...]:
+        """The toolsets drawn for a rollout key."""
+        return draw(self.spec.distribution.toolsets, self.spec.seed, key)
+
+    def tools_of(self, toolsets: tuple[str, ...]) -> tuple[str, ...]:
+        """The tools that those toolsets offer."""
+        return offered_tools(toolsets, self.spec.toolsets)
+
+
+def make_filters(spec: Spec) -> tuple[Filter, ...]:
+    """The filters that a spec asks for."""
+    wanted = {
+        "no_reasoning": spec.filters.require_reasoning,
+        "unknown_tool": spec.filters.reject_unknown_tools,
+    }
+    return tuple(load("filter", FILTERS, name)() for name, is_on in wanted.items() if is_on)
+
+
+def make_opening(spec: Spec) -> tuple[Message, ...]:
+    """The system message and the prefill."""
+    system = opening_text(spec.agent.system_prompt, spec.agent.ephemeral_system_prompt)
+    return (System(system), *(_prefilled(each["role"], each["content"]) for each in spec.prefill))
+
+
+def _prefilled(role: str, text: str) -> Message:
+    match role:
+        case "system":
+            return System(text)
+        case "assistant":
+            return Assistant(text)
+        case _:
+            return User(text)
+
+
+def make_model(spec: Spec, endpoint: Endpoint | None, key: Secret | None) -> ModelClient:
+    """The model of a spec; `endpoint` is None for the scripted one."""
+    if endpoint is None:
+        from hermes_run.models.scripted import ScriptedModel
+
+        if spec.model.script is None:
+            raise AssertionError("the loader lets no scripted model pass without a script")
+        return ScriptedModel(spec.model.script)
+    from hermes_run.models.openai import OpenAIClient
+
+    return OpenAIClient(model_config(spec, endpoint, key))
+
+
+def model_config(spec: Spec, endpoint: Endpoint, key: Secret | None) -> ModelConfig:
+    """What the model client needs to know, from spec and endpoint."""
+    model, routing = spec.model, spec.provider_routing
+    sampling = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name in ("temperature", "top_p", "stop", "seed")
+        if (value := getattr(model.sampling, name)) is not None
+    }
+    effort = spec.reasoning.effort
+    is_off = spec.reasoning.disabled or effort == "none"
+    fields = {
+        "allowed": list(routing.allowed),
+        "ignored": list(routing.ignored),
+        "order": list(routing.order),
+        "sort": routing.sort,
+    }
+    return ModelConfig(
+        name=model.name,
+        base_url=endpoint.base_url,
+        api_key=key.reveal() if key is not None else None,
+        api_key_env=endpoint.api_key_env or "",
+        max_tokens=model.max_tokens,
+        sampling=sampling,
+        extra_body=model.extra_body,
+        request_timeout_s=model.request_timeout_s,
+        dialect="openrouter" if endpoint.honours_reasoning or endpoint.honours_routing else "generic",
+        reasoning=None if not endpoint.honours_reasoning else "off" if is_off else effort,
+        routing={name: value for name, value in fields.items() if value and endpoint.honours_routing},
+        max_concurrency=spec.workers,
+    )

@@ -1,0 +1,210 @@
+"""One rollout: its sandbox, its tools, its conversation; and what becomes of it.
+
+The only `except Exception` of the package is here: a bug in one rollout is that rollout's outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shlex
+import time
+import traceback
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hermes_run.agent.loop import Rollout
+from hermes_run.core.contracts import SandboxInfo, SandboxRequest, ToolSession
+from hermes_run.core.messages import Message, System, Usage, User
+from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
+from hermes_run.errors import BudgetStop, EnvironmentStop, RolloutError, SandboxError
+from hermes_run.quality.filters import judge
+from hermes_run.runner.backends import backend_name
+from hermes_run.tools.toolkit import Toolkit
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from hermes_run.core.contracts import Sandbox
+    from hermes_run.core.task import PromptTask
+    from hermes_run.runner.resources import Resources
+
+_log = logging.getLogger("hermes_run.session")
+_TIMED_OUT = '{"error": "not finished: the time limit of the prompt (agent.prompt_timeout_s) passed"}'
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One rollout's way from task to outcome; knows at any moment how far it has come."""
+
+    task: PromptTask
+    resources: Resources
+    started: float = field(default_factory=time.monotonic)
+    toolsets: tuple[str, ...] = ()
+    rollout: Rollout | None = None
+    info: SandboxInfo | None = None
+
+    async def run(self) -> StopReason:
+        """Open the session and do the task, within the prompt's time limit."""
+        spec = self.resources.spec
+        self.toolsets = self.resources.toolsets_of(self.task.key)
+        limit = asyncio.timeout(spec.agent.prompt_timeout_s)
+        try:
+            async with limit, self.open_session() as rollout:
+                return await rollout.run(self.task.prompt, spec.agent.system_prompt)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if self.rollout is not None:
+                self.rollout.close(_TIMED_OUT)
+            return StopReason.PROMPT_TIMEOUT
+
+    @asynccontextmanager
+    async def open_session(self) -> AsyncIterator[Rollout]:
+        """The sandbox with the row's files and set-up done, the tools, the conversation."""
+        resources, task = self.resources, self.task
+        spec = resources.spec.sandbox
+        request = SandboxRequest(
+            run=resources.spec.run_name,
+            key=task.key,
+            row_id=task.row_id,
+            image=task.image or spec.image or "",
+            cwd=task.cwd or spec.cwd or "",
+            network=spec.network,
+            cpus=spec.cpus,
+            memory_mb=spec.memory_mb,
+            pids=spec.pids,
+            start_timeout_s=spec.start_timeout_s,
+        )
+        backend = resources.backends[backend_name(resources.spec, resources.settings, task.image)]
+        async with backend.open(request) as sandbox:
+            self.info = sandbox.info
+            await prepare(sandbox, task, spec.setup, spec.start_timeout_s)
+            names = resources.tools_of(self.toolsets)
+            toolkit = Toolkit(names, ToolSession(task, sandbox, names))
+            try:
+                chat = resources.model.start(task, resources.opening, toolkit.specs)
+                self.rollout = Rollout(chat, toolkit, resources.countable, resources.spec.agent.max_turns)
+                yield self.rollout
+            finally:
+                await toolkit.aclose()
+
+    def kept(self, stop_reason: StopReason) -> Outcome:
+        """The outcome of a rollout that has a trajectory."""
+        rollout, spec, resources = self.rollout, self.resources.spec, self.resources
+        finished_at = now()
+        backend = self.info.backend if self.info else backend_name(spec, resources.settings, self.task.image)
+        trajectory = Trajectory(
+            key=self.task.key,
+            prompt_index=self.task.prompt_index,
+            messages=tuple(rollout.messages if rollout and rollout.messages else self._unasked()),
+            stop_reason=stop_reason,
+            api_calls=rollout.api_calls if rollout else 0,
+            toolsets=self.toolsets,
+            tool_counts=dict(rollout.counts) if rollout else {},
+            unknown_tools=tuple(rollout.unknown) if rollout else (),
+            usage=rollout.usage if rollout else Usage(),
+            model=spec.model.name,
+            served_model=",".join(sorted(rollout.served)) if rollout else "",
+            draw=dict(spec.distribution.toolsets),
+            work=resources.work,
+            backend=backend,
+            limits_missing=self.info.missing if self.info else resources.limits_missing.get(backend, ()),
+            image_digest=self.info.image_digest if self.info else "",
+            row=self.task.row,
+            batch=self.task.batch,
+            timestamp=finished_at,
+        )
+        status, reason = judge(trajectory, resources.filters)
+        return Outcome(
+            key=self.task.key,
+            prompt_index=self.task.prompt_index,
+            batch=self.task.batch,
+            status=status,
+            reason=reason,
+            duration_s=self._duration(),
+            finished_at=finished_at,
+            work=resources.work,
+            trajectory=trajectory,
+            usage=trajectory.usage,
+        )
+
+    def failed(self, reason: str, error: str, usage: Usage | None = None) -> Outcome:
+        """The outcome of a rollout that has none."""
+        rollout = self.rollout
+        return Outcome(
+            key=self.task.key,
+            prompt_index=self.task.prompt_index,
+            batch=self.task.batch,
+            status=Status.FAILED,
+            reason=reason,
+            duration_s=self._duration(),
+            finished_at=now(),
+            work=self.resources.work,
+            error=error,
+            usage=(rollout.usage if rollout else Usage()) + (usage or Usage()),
+            toolsets=self.toolsets,
+            api_calls=rollout.api_calls if rollout else 0,
+            served_model=",".join(sorted(rollout.served)) if rollout else "",
+            image_digest=self.info.image_digest if self.info else "",
+        )
+
+    def _unasked(self) -> list[Message]:
+        system = self.resources.spec.agent.system_prompt
+        return [*([System(system)] if system else []), User(self.task.prompt)]
+
+    def _duration(self) -> float:
+        return round(time.monotonic() - self.started, 3)
+
+
+def now() -> str:
+    """The time, ISO 8601 in UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+
+
+async def prepare(sandbox: Sandbox, task: PromptTask, setup: tuple[str, ...], timeout_s: float) -> None:
+    """Write the row's files and run the set-up commands, the spec's first.
+
+    Raises SandboxError (sandbox_start) when one of them fails.
+    """
+    for path, text in task.files.items():
+        folder, quoted = shlex.quote(str(Path(path).parent)), shlex.quote(f"./{path}")
+        command = f"mkdir -p -- {folder} && cat > {quoted}"
+        result = await sandbox.exec(command, stdin=text.encode(), timeout_s=timeout_s)
+        if result.exit_code:
+            raise SandboxError(
+                f"the file {path!r} of the row cannot be written: {last_line(result.output)}",
+                reason="sandbox_start",
+            )
+    for number, command in enumerate((*setup, *task.setup), 1):
+        result = await sandbox.exec(command, timeout_s=timeout_s, keep_state=True)
+        if result.exit_code:
+            why = f"after {timeout_s:g} s" if result.timed_out else f"(exit code {result.exit_code})"
+            raise SandboxError(
+                f"set-up command {number} failed {why}: {last_line(result.output)}", reason="sandbox_start"
+            )
+
+
+def last_line(output: bytes) -> str:
+    """The last line of an output that says something, short."""
+    lines = output.decode("utf-8", "replace").split("\n")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:300]
+
+
+async def run_prompt(task: PromptTask, resources: Resources) -> Outcome:
+    """One rollout from task to outcome. Raises only what ends the run: EnvironmentStop, BudgetStop."""
+    attempt = Attempt(task, resources)
+    try:
+        return attempt.kept(await attempt.run())
+    except (EnvironmentStop, BudgetStop):
+        raise
+    except RolloutError as error:
+        _log.warning("%s failed, %s: %s", task.key, error.reason, error)
+        return attempt.failed(error.reason, str(error), error.usage)
+    except Exception as bug:  # noqa: BLE001 - a bug in one rollout is that rollout's outcome
+        _log.exception("%s failed by a bug", task.key)
+        frame = traceback.extract_tb(bug.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        return attempt.failed("internal", f"{type(bug).__name__} at {where}; the traceback is in run.log")
