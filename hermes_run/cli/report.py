@@ -113,7 +113,7 @@ class Trouble:
             complain(f"hermes-run: {self.redact(str(error))}")
             return error.exit_code
         if isinstance(error, KeyboardInterrupt):
-            complain(f"hermes-run: stopped by {error or 'Ctrl-C'}; the same command goes on from here")
+            complain(f"hermes-run: stopped by {str(error) or 'Ctrl-C'}; the same command goes on from here")
             return int(getattr(error, "exit_code", INTERRUPTED))
         if isinstance(error, BrokenPipeError):
             return self.exit_code

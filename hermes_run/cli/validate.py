@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hermes_run.cli.options import add_spec_options, read_spec, settings_of
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, count_of
 from hermes_run.cli.report import complain, say
-from hermes_run.errors import HermesRunError, UsageError
+from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
     from hermes_run.cli.report import Trouble
-    from hermes_run.spec.model import Settings
+    from hermes_run.spec.model import Settings, Spec
 
 
 def main(words: Sequence[str], _trouble: Trouble) -> int:
@@ -29,35 +30,72 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     add_spec_options(parser)
     arguments = parser.parse(words)
     settings = settings_of(arguments)
-    mistakes = {path: _mistakes(path, arguments, settings) for path in dict.fromkeys(arguments.specs)}
-    found = sum(map(len, mistakes.values()))
+    checks = {path: _check(path, arguments, settings) for path in dict.fromkeys(arguments.specs)}
+    found = sum(len(check.mistakes) for check in checks.values())
     if arguments.json:
-        say(as_json({"valid": not found, "mistakes": mistakes}))
+        mistakes = {path: check.mistakes for path, check in checks.items()}
+        notes = {path: check.notes for path, check in checks.items()}
+        say(as_json({"valid": not found, "mistakes": mistakes, "notes": notes}))
         return 2 if found else 0
-    for path, lines in mistakes.items():
-        for line in lines:
+    for path, check in checks.items():
+        for line in (*check.mistakes, *(f"warning: {note}" for note in check.notes)):
             complain(line)
-        if not lines and not arguments.quiet:
-            say(f"{path}: no mistakes")
+        if not check.mistakes and not arguments.quiet:
+            say(f"{path}: no mistakes{check.sizes}")
     if found:
-        complain(f"hermes-run: {count_of(found, 'mistake')} in {count_of(len(mistakes), 'spec')}")
+        complain(f"hermes-run: {count_of(found, 'mistake')} in {count_of(len(checks), 'spec')}")
     return 2 if found else 0
 
 
-def _mistakes(path: str, arguments: argparse.Namespace, settings: Settings) -> list[str]:
-    """What is wrong with a spec; with its dataset and tape only once the spec itself is right."""
+@dataclass(slots=True)
+class _Check:
+    """What is wrong with one spec, what a person should know, and how much there is to do."""
+
+    mistakes: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    sizes: str = ""
+
+
+def _check(path: str, arguments: argparse.Namespace, settings: Settings) -> _Check:
+    """The spec, and once that is right, its tape and its dataset."""
+    check = _Check()
     try:
         spec = read_spec(path, arguments, settings)
     except UsageError as error:
-        return str(error).splitlines()
-    found: list[str] = []
-    if spec.model.script is not None:
-        from hermes_run.models.tape import read_tape
+        check.mistakes += str(error).splitlines()
+        return check
+    from hermes_run.spec.endpoint import warnings_of
 
-        try:
+    check.notes += warnings_of(spec, settings)
+    try:
+        if spec.model.script is not None:
+            from hermes_run.models.tape import read_tape
+
             read_tape(spec.model.script)
-        except HermesRunError as error:
-            found += str(error).splitlines()
-    from hermes_run.dataset.plan import check_rows
+    except UsageError as error:
+        check.mistakes += str(error).splitlines()
+    try:
+        _check_dataset(spec, settings, check)
+    except UsageError as error:
+        check.mistakes += str(error).splitlines()
+    return check
 
-    return [*found, *check_rows(spec)]
+
+def _check_dataset(spec: Spec, settings: Settings, check: _Check) -> None:
+    """Every row, and whether the backend can use the images they name. Raises UsageError."""
+    from hermes_run.dataset.plan import Selection, make_plan
+    from hermes_run.spec.locate import shown_path
+
+    chosen = spec.dataset
+    selection = Selection(chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples)
+    plan = make_plan(chosen.path, selection, skip_bad_rows=True)
+    bad = [f"{shown_path(chosen.path)}:{row.line}: {row.reason}" for row in plan.invalid]
+    if chosen.on_bad_row == "fail":
+        check.mistakes += bad
+    else:
+        check.notes += [f"{line}; kept in the ledger as invalid" for line in bad]
+    if plan.images:
+        from hermes_run.runner.backends import make_backends
+
+        make_backends(spec, settings, plan)
+    check.sizes = f", {count_of(plan.rows, 'row')}, {count_of(plan.planned, 'rollout')}"

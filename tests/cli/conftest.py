@@ -5,20 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-class Cli(Protocol):
-    """Calls `hermes-run` with words, in a folder of its own."""
-
-    def __call__(
-        self, *words: object, env: dict[str, str] | None = ..., stdin: str = ...
-    ) -> subprocess.CompletedProcess[str]: ...
+    from tests.cli.calling import Cli
 
 
 @pytest.fixture
