@@ -43,7 +43,9 @@ def _distribution(spec: Spec) -> Any:
     distribution = spec.distribution
     if distribution.source is not None:
         return str(distribution.source)
-    return dict(distribution.toolsets) if distribution.name == CUSTOM else distribution.name
+    if distribution.name != CUSTOM:
+        return distribution.name
+    return {name: int(p) if p == int(p) else p for name, p in distribution.toolsets.items()}
 
 
 def _in_order(value: Any, schema: Mapping[str, Any]) -> Any:

@@ -118,10 +118,10 @@ def _checked(value: str, origin: str) -> Secret:
 
 
 def warnings_of(spec: Spec, settings: Settings) -> list[str]:
-    """What a person should know before the run: what the endpoint will not honour, and the like."""
+    """What a person should know before the run: what the endpoint will not honour, what was not read."""
     reasoning = spec.reasoning
     is_off = reasoning.disabled or reasoning.effort == "none"
-    warnings = []
+    warnings = [*settings.warnings]
     if is_off and spec.filters.require_reasoning:
         warnings.append(
             "reasoning is switched off and filters.require_reasoning is true, so every trajectory without "

@@ -73,13 +73,19 @@ def _check_endpoint(draft: Draft) -> None:
     name = draft.value(("model", "endpoint"))
     known = draft.settings.endpoints
     if name not in known:
-        where = draft.settings.source or "hermes.yaml"
         hint = did_you_mean(name, known) or f"; known: {', '.join(known) or 'none'};"
         draft.note(
             ("model", "endpoint"),
-            f"there is no endpoint {shown(name)}{hint} endpoints are named in {where}, as "
+            f"there is no endpoint {shown(name)}{hint} endpoints are named in {_settings_file(draft)}, as "
             "endpoints: {NAME: {base_url: …}}",
         )
+
+
+def _settings_file(draft: Draft) -> str:
+    """The hermes.yaml to write into, and why another one was not read."""
+    name = str(draft.settings.source or "~/.config/hermes-run/hermes.yaml")
+    not_read = [text for text in draft.settings.warnings if "is not read" in text]
+    return f"{name} ({not_read[0]})" if not_read else name
 
 
 def _check_address(draft: Draft) -> None:
@@ -101,12 +107,11 @@ def _refusal(variable: str, address: Address, draft: Draft) -> str:
             f"{variable} would go to {address.host} over plain http, readable on the way; "
             "write https:// in model.base_url"
         )
-    where = draft.settings.source or "~/.config/hermes-run/hermes.yaml"
     meant = known_variable(base_url_of(draft) or "")
     other = f"; the variable for this host is {meant}" if meant else ""
     return (
         f"{variable} is not known to belong to {address.host}, and a key goes only to hosts it is known for"
-        f"{other}; if it is meant, add to {where}: {pair_to_add(variable, address)}"
+        f"{other}; if it is meant, add to {_settings_file(draft)}: {pair_to_add(variable, address)}"
     )
 
 

@@ -389,15 +389,18 @@ def nearest_file(path: Path) -> str:
     return hint.removesuffix("?")
 
 
-def read_file(path: Path, source: Source, mistakes: Mistakes) -> Node | None:
-    """The tree of a YAML file whose root is a map, or None after noting what is wrong."""
+def read_file(path: Path, source: Source, mistakes: Mistakes, *, may_be_empty: bool = False) -> Node | None:
+    """The tree of a YAML file whose root is a map, or None after noting what is wrong.
+
+    With `may_be_empty`, None without a mistake is a file that says nothing.
+    """
     text = read_text(path, source, mistakes)
     if text is None:
         return None
     before = len(mistakes)
     node = parse_yaml(text, source, mistakes)
     if node is None or (node.value is None and not node.written):
-        if len(mistakes) == before:
+        if len(mistakes) == before and not may_be_empty:
             mistakes.add(Place(source), (), "is empty; write at least the required keys")
         return None
     if not isinstance(node.value, dict):

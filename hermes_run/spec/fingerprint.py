@@ -1,0 +1,122 @@
+"""The work fingerprint: the part of a spec that shapes a rollout, by value.
+
+In it: see `IN`. Files enter by content, the distribution as it is resolved after `without` with the
+tools of its toolsets, `backend: auto` as what it may choose. Out of it: see `OUT`. A test walks every
+field of Spec and wants it on one of the two lists. Keys of later versions enter only where they are
+set, so that an old run stays what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.keys import canonical_json, digest
+from hermes_run.core.toolsets import TOOL_TEXTS_VERSION, tools_of
+from hermes_run.spec.model import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from hermes_run.spec.model import Spec
+
+IN = (
+    "seed",
+    "distribution.toolsets",
+    "model.name",
+    "model.max_tokens",
+    "model.sampling",
+    "model.extra_body",
+    "model.script",
+    "provider_routing",
+    "reasoning",
+    "agent.max_turns",
+    "agent.system_prompt",
+    "agent.ephemeral_system_prompt",
+    "agent.prompt_timeout_s",
+    "prefill",
+    "sandbox",
+    "toolsets",
+)
+"""Fields of Spec that shape a rollout. `toolsets` enters as the tools of what can be drawn."""
+
+OUT = (
+    "run_name",
+    "dataset",
+    "batch_size",
+    "workers",
+    "samples",
+    "distribution.name",
+    "distribution.source",
+    "without",
+    "model.base_url",
+    "model.endpoint",
+    "model.api_key_env",
+    "model.request_timeout_s",
+    "agent.prefill_messages_file",
+    "filters",
+    "engine",
+    "output",
+    "logging",
+    "sources",
+)
+"""Fields that do not: what and how much is run, where, and what becomes of it. `without` counts by
+what it leaves of the distribution, the prefill file by its messages."""
+
+
+def work_fields(spec: Spec, settings: Settings | None = None) -> dict[str, Any]:
+    """Dotted name -> JSON value of everything that shapes a rollout.
+
+    Args:
+        spec: the run's.
+        settings: the machine's, for what `backend: auto` may choose; None for the built-in ones.
+
+    Raises:
+        OSError: the script cannot be read any more.
+    """
+    found: dict[str, Any] = {}
+    for name in IN:
+        value: Any = spec
+        for step in name.split("."):
+            value = getattr(value, step)
+        found.update(_flat(name, value))
+    container = (settings or Settings()).sandbox.container
+    if spec.sandbox.backend == "auto":
+        found["sandbox.backend"] = f"auto: {container} with an image, else bubblewrap"
+    found["model.script"] = None if spec.model.script is None else _content(spec.model.script)
+    found["prefill"] = [dict(message) for message in spec.prefill]
+    del found["distribution.toolsets"], found["toolsets"]
+    drawn = spec.distribution.toolsets
+    for toolset, percent in drawn.items():
+        found[f"distribution.{toolset}"] = percent
+        found[f"toolsets.{toolset}"] = list(tools_of(toolset, spec.toolsets))
+    found["drawn_when_none_is"] = max(drawn, key=lambda name: drawn[name])
+    found["tool_texts_version"] = TOOL_TEXTS_VERSION
+    return found
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if is_dataclass(value):
+        for part in fields(value):
+            yield from _flat(f"{name}.{part.name}", getattr(value, part.name))
+    else:
+        yield name, list(value) if isinstance(value, tuple) else value
+
+
+def _content(path: Path) -> str:
+    return f"xxh3:{digest(path.read_bytes())}"
+
+
+def fingerprint(found: Mapping[str, Any]) -> str:
+    """xxh3_128 (hex) over the canonical JSON of `work_fields`."""
+    return digest(canonical_json(dict(found)))
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Name -> (old, new) of every field that differs; None where there is none. Sorted by name."""
+    return {
+        name: (old.get(name), new.get(name))
+        for name in sorted({*old, *new})
+        if canonical_json(old.get(name)) != canonical_json(new.get(name))
+    }

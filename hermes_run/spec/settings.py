@@ -1,0 +1,153 @@
+"""hermes.yaml: what describes the machine. Which file is read, and what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hermes_run.core.registry import did_you_mean
+from hermes_run.spec.draft import absolute
+from hermes_run.spec.endpoint import dialect_of
+from hermes_run.spec.keys_and_hosts import known_variable, parse_host, parse_url
+from hermes_run.spec.later import SETTINGS_NOT_YET
+from hermes_run.spec.locate import KeyPath, Mistakes, Node, Source, shown, shown_path
+from hermes_run.spec.model import Settings
+from hermes_run.spec.reading import read_file
+from hermes_run.spec.shape import check_shape
+from hermes_run.spec.texts import refuse_keys, refuse_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "hermes.yaml"
+_GIT_TIMEOUT_S = 10
+
+
+def load_settings(config: Path | None) -> Settings:
+    """The machine's settings: `config`, else ./hermes.yaml unless git tracks it, else the user's own.
+
+    A hermes.yaml that git tracks came with a clone, and could send keys to a stranger's host: it is
+    not read, and `Settings.warnings` says so.
+
+    Args:
+        config: the file of `--config`, read wherever it is from.
+
+    Raises:
+        SpecError: every mistake of the file, one a line.
+    """
+    if config is not None:
+        return read_settings(config)
+    here = Path(NAME)
+    warnings: tuple[str, ...] = ()
+    if here.is_file():
+        doubt = _why_not_to_trust(here)
+        if not doubt:
+            return read_settings(here)
+        warnings = (f"./{NAME} is not read: {doubt}",)
+    own = user_file()
+    settings = read_settings(own) if own.is_file() else Settings()
+    return replace(settings, warnings=(*warnings, *settings.warnings))
+
+
+def user_file() -> Path:
+    """The user's own hermes.yaml, in XDG_CONFIG_HOME or ~/.config."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    folder = Path(base) if Path(base).is_absolute() else Path(os.path.expanduser("~/.config"))  # noqa: PTH111
+    return folder / "hermes-run" / NAME
+
+
+def _why_not_to_trust(path: Path) -> str:
+    """Why a hermes.yaml may be a stranger's, with the cure, or "". Asks git only inside a repository."""
+    folder = Path.cwd()
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        return ""
+    cure = f"move it to {user_file()}, or name it: --config {path}"
+    # A repository's own configuration may name a program for git to run; none is run here.
+    command = ["git", "-c", "core.fsmonitor=false", "ls-files", "--error-unmatch", "--", f":(icase){path}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"git cannot say whether it tracks it ({type(error).__name__}); {cure}"
+    if done.returncode == 0:
+        return f"git tracks it, so it may be a stranger's; {cure}, or untrack it: git rm --cached {path}"
+    if done.returncode != 1:
+        reason = done.stderr.decode(errors="replace").strip().split("\n")[0]
+        return f"git cannot say whether it tracks it ({reason}); {cure}"
+    return ""
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in a file. Raises SpecError with every mistake."""
+    mistakes = Mistakes()
+    whole = read_file(path, Source(shown_path(path), path.parent), mistakes, may_be_empty=True)
+    mistakes.stop_if_any()
+    if whole is None:
+        return Settings(source=path)
+    told = refuse_variables(whole, mistakes) | refuse_keys(whole, mistakes)
+    tree, _ = check_shape(whole, "settings", mistakes, told=told)
+    _check_hosts(tree, mistakes)
+    _check_names(tree, mistakes)
+    mistakes.stop_if_any()
+    plain = tree.plain()
+    _fill_in(plain, tree)
+    settings = msgspec.convert(plain, Settings, dec_hook=lambda kind, value: kind(value))
+    return replace(settings, source=path, warnings=tuple(_unused(plain, path)))
+
+
+def _check_hosts(tree: Node, mistakes: Mistakes) -> None:
+    for name, endpoint in _children(tree, "endpoints"):
+        url = endpoint.child("base_url")
+        problem = parse_url(url.value) if url is not None else ""
+        if url is not None and isinstance(problem, str):
+            mistakes.add(url.place, ("endpoints", name, "base_url"), problem)
+    keys = tree.child("keys")
+    for index, pair in enumerate(keys.value if keys is not None else ()):
+        host = pair.child("host")
+        if host is not None and isinstance(host.value, str) and parse_host(host.value) is None:
+            mistakes.add(
+                host.place,
+                ("keys", index, "host"),
+                f"must be a host, such as llm.example.org or llm.example.org:8443, not {shown(host.value)}",
+            )
+
+
+def _check_names(tree: Node, mistakes: Mistakes) -> None:
+    known = [name for name, _ in _children(tree, "endpoints")]
+    for section in ("vision", "images", "speech"):
+        path: KeyPath = (section, "endpoint")
+        node = tree.find(path)
+        if node is not None and node.value is not None and node.value not in known:
+            hint = did_you_mean(node.value, known) or f"; known: {', '.join(known) or 'none'}"
+            mistakes.add(node.place, path, f"there is no endpoint {shown(node.value)} in this file{hint}")
+
+
+def _children(tree: Node, name: str) -> Iterator[tuple[str, Node]]:
+    node = tree.child(name)
+    yield from (node.value if node is not None else {}).items()
+
+
+def _fill_in(plain: dict[str, Any], tree: Node) -> None:
+    """What hangs on other values: an endpoint's dialect and key variable, absolute paths."""
+    for endpoint in plain.get("endpoints", {}).values():
+        endpoint["dialect"] = endpoint.get("dialect") or dialect_of(endpoint["base_url"])
+        if "api_key_env" not in endpoint:
+            endpoint["api_key_env"] = known_variable(endpoint["base_url"])
+    cache = tree.find(("sandbox", "image_cache"))
+    if cache is not None and cache.value is not None:
+        plain["sandbox"]["image_cache"] = absolute(cache.place.source.folder, cache.value)
+
+
+def _unused(plain: dict[str, Any], path: Path) -> Iterator[str]:
+    for dotted_key in SETTINGS_NOT_YET:
+        section, _, key = dotted_key.partition(".")
+        value = plain.get(section) if not key else plain.get(section, {}).get(key)
+        if value:
+            yield f"{shown_path(path)}: {dotted_key} has no effect yet in this version of hermes-run"
