@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import xxhash
 
 from hermes_run.core.registry import TOOLS, load
 from hermes_run.core.trajectory import Status
@@ -18,6 +17,7 @@ from hermes_run.store.disk import replace_file
 from hermes_run.store.entry import Entry
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import Planned, merge, statistics_json
+from hermes_run.store.verify import hash_file
 from hermes_run.store.writer import Checkpoint
 
 if TYPE_CHECKING:
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from hermes_run.runner.opening import OpenRun
     from hermes_run.runner.resources import Resources
 
-DERIVED = (layout.TRAJECTORIES, layout.MANIFEST, layout.STATISTICS, layout.TOOLS)
+DERIVED = (
+    layout.TRAJECTORIES,
+    layout.MANIFEST,
+    layout.STATISTICS,
+    layout.TOOLS,
+    layout.PLAN,
+    layout.PLAN_KEYS,
+    layout.SPEC,
+    layout.CARD,
+)
 """Files whose hashes checkpoint.json keeps, so that `verify` finds a flipped byte in any of them."""
 
 
@@ -117,12 +126,3 @@ def leave_checkpoint(opened: OpenRun) -> None:
             checkpoint.add(plan.prompt_index(rollout.position), entry.batch, entry.status)
     checkpoint.files = {"journal_bytes": journal.size} | {name: hash_file(folder / name) for name in DERIVED}
     checkpoint.begin(final=True)()
-
-
-def hash_file(path: Path) -> str:
-    """xxh3_128 (hex) of a file."""
-    hasher = xxhash.xxh3_128()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            hasher.update(block)
-    return hasher.hexdigest()

@@ -16,6 +16,7 @@ from hermes_run.store.journal import Journal
 from hermes_run.store.judging import judge_again
 from hermes_run.store.planfile import write_plan
 from hermes_run.store.recovery import recover
+from hermes_run.store.verify import forget_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +102,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         if snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
             warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
+        forget_hashes(folder)
         snapshot.write(folder)
         write_plan(folder, plan)
     except BaseException:

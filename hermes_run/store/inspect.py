@@ -1,0 +1,121 @@
+"""Looking at a run without touching it: status, statistics, difference."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from hermes_run.core.keys import pack_key
+from hermes_run.core.trajectory import Status
+from hermes_run.errors import UsageError
+from hermes_run.store import layout
+from hermes_run.store.journal import JournalView
+from hermes_run.store.manifest import diff_entries, manifest_of, read_manifest
+from hermes_run.store.planfile import planned_rollouts, read_plan
+from hermes_run.store.repair import repair
+from hermes_run.store.verify import verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from hermes_run.store.entry import Entry
+
+__all__ = ["diff", "read_statistics", "repair", "status", "verify"]
+
+
+@contextmanager
+def opened_entries(run: Path) -> Iterator[Iterator[Entry]]:
+    """The entries of a run, sorted by key: of a folder its journal's fold, of a file the file's.
+
+    Raises UsageError when there are none to read.
+    """
+    journal = run / layout.JOURNAL
+    if not journal.is_file():
+        yield read_manifest(manifest_of(run))
+        return
+    view = JournalView(journal)
+    try:
+        if view.damages:
+            raise UsageError(f"{journal}: damaged; rebuild it first: hermes-run repair {run}")
+        yield view.entries()
+    finally:
+        view.close()
+
+
+def status(run: Path) -> dict[str, Any]:
+    """`{outcomes, pending, outside_plan, running}`; of a manifest file alone, pending is None."""
+    with opened_entries(run) as entries:
+        statuses = {pack_key(entry.key): entry.status for entry in entries}
+    counts: Counter[str] = Counter()
+    pending: int | None = None
+    if run.is_dir():
+        plan, keys = read_plan(run)
+        pending = 0
+        for key in planned_rollouts(plan, keys):
+            found = statuses.pop(key, None)
+            if found is None:
+                pending += 1
+            else:
+                counts[found] += 1
+        invalid = len(plan.invalid) * plan.selection.samples
+        outside = len(statuses)
+    else:
+        counts.update(statuses.values())
+        invalid = outside = 0
+    outcomes = {each.value: counts[each.value] for each in Status} | {"invalid": invalid}
+    running = run.is_dir() and layout.is_locked(run)
+    return {"outcomes": outcomes, "pending": pending, "outside_plan": outside, "running": running}
+
+
+def read_statistics(run: Path) -> dict[str, Any]:
+    """statistics.json of a run directory. Raises UsageError when there is none that can be read."""
+    path = run / layout.STATISTICS
+    try:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path}: not there; statistics are written when a run ends (or is stopped by a signal)"
+        ) from None
+    except ValueError:
+        raise UsageError(f"{path}: damaged; running the spec again writes it anew") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: no statistics; running the spec again writes them anew")
+    return content
+
+
+def diff(a: Path, b: Path) -> dict[str, Any]:
+    """`{only_a, only_b, same, changed, spec}` of two runs or manifest files."""
+    with opened_entries(a) as mine, opened_entries(b) as theirs:
+        found = diff_entries(mine, theirs)
+    return found | {"spec": spec_changes(_spec(a), _spec(b))}
+
+
+def _spec(run: Path) -> dict[str, Any]:
+    try:
+        content = yaml.load((run / layout.SPEC).read_bytes(), Loader=yaml.CSafeLoader)
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def spec_changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
+    """Dotted path -> [in a, in b] of two specs; keys beginning with x- are the user's own."""
+    mine, theirs = dict(_flat(a)), dict(_flat(b))
+    if not mine or not theirs:
+        return {}
+    names = sorted(mine.keys() | theirs.keys())
+    return {n: [mine.get(n), theirs.get(n)] for n in names if mine.get(n) != theirs.get(n)}
+
+
+def _flat(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        if not str(name).startswith("x-"):
+            if isinstance(inner, dict) and inner:
+                yield from _flat(inner, f"{path}{name}.")
+            else:
+                yield f"{path}{name}", inner

@@ -1,0 +1,148 @@
+"""`repair`: a journal rebuilt from what is left of it and from the batch files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hermes_run.core.keys import split_key
+from hermes_run.core.trajectory import Status
+from hermes_run.errors import UsageError
+from hermes_run.store import layout
+from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, line_hash
+from hermes_run.store.disk import replacing, sync_folder
+from hermes_run.store.entry import LOST, JournalLine, decode_line, seal
+from hermes_run.store.journal import JournalView, Reading
+from hermes_run.store.lines import adopted_line
+from hermes_run.store.manifest import write_manifest
+from hermes_run.store.merge import MERGED
+from hermes_run.store.planfile import planned_rollouts, read_plan
+from hermes_run.store.verify import forget_hashes, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def repair(run: Path) -> list[str]:
+    """Mend a run directory; what was mended, one line each (empty: it was sound).
+
+    Sound journal lines are kept; a trajectory line that none of them describes is adopted; an entry
+    whose trajectory is gone becomes pending. Failed rollouts whose journal line is damaged cannot be
+    rebuilt and become pending too. The old journal is kept beside the new one.
+
+    Raises UsageError when there is nothing to repair from, RunLocked when a run is going on.
+    """
+    if not run.is_dir() or not (layout.is_run_dir(run) or batch_numbers(run)):
+        raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
+    with layout.locked(run):
+        damages = verify(run)
+        if not damages:
+            return []
+        done = _rebuild_journal(run)
+        done += _rewrite_derived(run)
+        return done
+
+
+def _rebuild_journal(run: Path) -> list[str]:
+    path = run / layout.JOURNAL
+    known, dropped = _sound_lines(path)
+    lines, adopted = list(known), 0
+    claimed = {(each.batch, each.offset): each for each in known if each.length}
+    lost = 0
+    for number in batch_numbers(run):
+        for offset, text in _lines(batch_path(run, number)):
+            entry = claimed.pop((number, offset), None)
+            if entry is not None and line_hash(text) == entry.line_hash:
+                continue
+            if entry is not None:
+                lost += 1
+                lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
+                continue
+            try:
+                _, found = adopted_line(text, number, offset, ())
+            except (ValueError, RecursionError):
+                continue
+            if split_key(found.key) is not None:
+                lines.append(found)
+                adopted += 1
+    for entry in claimed.values():
+        if entry.status != LOST:
+            lost += 1
+            lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
+    _write_journal(path, lines)
+    said = [f"{path}: written anew with {len(lines)} lines; the old one is beside it"]
+    if adopted:
+        said.append(f"{adopted} trajectories without an entry were adopted from the batch files")
+    if lost:
+        said.append(f"{lost} entries whose trajectory is missing or damaged are pending again")
+    if dropped:
+        said.append(f"{dropped} journal lines could not be read; what had failed in them is pending again")
+    return said
+
+
+def _sound_lines(path: Path) -> tuple[list[JournalLine], int]:
+    """The lines of a journal that can be trusted, and how many cannot.
+
+    A line with a trajectory is proved by that trajectory's hash; one without only by the chain.
+    """
+    if not path.exists():
+        return [], 0
+    reading, sound, dropped = Reading(path), [], 0
+    for offset, raw in reading.lines():
+        is_chained = not any(damage.offset == offset for damage in reading.damages[-1:])
+        try:
+            line = decode_line(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            dropped += 1
+            continue
+        is_status = line.status == LOST or line.status in {each.value for each in Status}
+        if split_key(line.key) is None or not is_status or not (is_chained or line.length):
+            dropped += 1
+            continue
+        sound.append(line)
+    return sound, dropped
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as stream:
+        offset = 0
+        for line in stream:
+            yield offset, line.rstrip(b"\n")
+            offset += len(line)
+
+
+def _write_journal(path: Path, lines: list[JournalLine]) -> None:
+    if path.exists():
+        number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.bad-{n}").exists())
+        aside = path.with_name(f"{path.name}.bad-{number}")
+        aside.write_bytes(path.read_bytes())
+        sync_folder(path.parent)
+    before = ""
+    with replacing(path) as write:
+        for line in lines:
+            raw, before = seal(line, before)
+            write(raw + b"\n")
+
+
+def _rewrite_derived(run: Path) -> list[str]:
+    """The manifest and, where the plan is known, the merged file in its order."""
+    forget_hashes(run)
+    view = JournalView(run / layout.JOURNAL)
+    try:
+        write_manifest(run / layout.MANIFEST, view.entries())
+        said = [f"{run / layout.MANIFEST}: written anew"]
+        try:
+            plan, keys = read_plan(run)
+        except UsageError as damage:
+            return [*said, f"{damage}"]
+        with BatchReader(run) as reader, replacing(run / layout.TRAJECTORIES) as write:
+            for key in planned_rollouts(plan, keys):
+                entry = view.find(key)
+                line = reader.read(entry) if entry and entry.length and entry.status in MERGED else None
+                if line is not None:
+                    write(line + b"\n")
+    finally:
+        view.close()
+    return [*said, "run the spec again to write the merged file and the statistics from the dataset"]
