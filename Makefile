@@ -33,10 +33,9 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	@$(PIP) install --editable '.[dev]' && touch $@ $(VENV)/.installed
 
 quickstart: $(VENV)/.installed ## a real agent session over twelve little tasks, without key or account
-	@$(BIN)/hermes-run runs/quickstart.yaml --dry-run --json >/dev/null 2>&1; case $$? in \
-	4) echo "The bubblewrap sandbox does not work on this machine; the commands run in a private folder instead (sandbox.backend=local)."; \
-	   $(BIN)/hermes-run runs/quickstart.yaml --set sandbox.backend=local ;; \
-	*) $(BIN)/hermes-run runs/quickstart.yaml ;; esac
+	@$(BIN)/hermes-run runs/quickstart.yaml || { code=$$?; test $$code = 4 || exit $$code; \
+	echo; echo "Once more without bubblewrap: commands run in private folders of this machine (sandbox.backend=local)."; \
+	$(BIN)/hermes-run runs/quickstart.yaml --set sandbox.backend=local; }
 
 test: $(VENV)/.installed-dev ## the quick tests, in under three minutes
 	$(BIN)/pytest -q -n auto -m "not slow"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import subprocess
 import sys
+import typing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import jsonschema
 import pytest
 
 from hermes_run.cli.main import COMMANDS
 from hermes_run.core import registry
+from hermes_run.spec.later import NOT_YET
+from hermes_run.spec.model import Settings, Spec
+from hermes_run.spec.schema import NAMES, load_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +151,10 @@ def test_nothing_is_left_to_be_done_in_the_tree() -> None:
 
 def test_the_command_line_starts_without_anything_heavy() -> None:
     heavy = ("rich", "openai", "docker", "jsonschema", "yaml", "asyncio", "concurrent_log_handler")
-    program = f"import sys, hermes_run.cli.main; print(*sorted({{*{heavy}, 'hermes_run.runner'}} & {{*sys.modules}}))"
+    program = (
+        "import sys, hermes_run.cli.main; "
+        f"print(*sorted({{*{heavy}, 'hermes_run.runner'}} & {{*sys.modules}}))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 
@@ -154,3 +163,54 @@ def test_importing_the_package_does_nothing() -> None:
     program = "import sys, hermes_run; print(*[m for m in sys.modules if m.startswith('hermes_run.')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def properties(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = schema.get("properties", {})
+    return found
+
+
+def walk(kind: type, schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, set[str], set[str]]]:
+    """(path, fields of the type, keys of the schema), for a type and all types inside it."""
+    hints = typing.get_type_hints(kind)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    yield path, fields, set(properties(schema))
+    for name in sorted(fields & set(properties(schema))):
+        inner = properties(schema)[name]
+        if dataclasses.is_dataclass(hints[name]) and isinstance(hints[name], type) and properties(inner):
+            yield from walk(hints[name], inner, f"{path}{name}.")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "only_type", "only_schema"),
+    [
+        (Spec, "run-spec", {"prefill", "sources"}, {path[0] for path in NOT_YET} | {"extends"}),
+        (Settings, "settings", {"source", "warnings"}, set()),
+    ],
+)
+def test_types_and_schemas_name_the_same_keys(
+    kind: type, name: str, only_type: set[str], only_schema: set[str]
+) -> None:
+    for path, fields, keys in walk(kind, load_schema(name)):
+        assert fields - keys == (set() if path else only_type), path or name
+        assert keys - fields <= (set() if path else only_schema), path or name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_schema_is_a_schema(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(load_schema(name))
+
+
+SPECS = sorted([*(ROOT / "runs").glob("*.yaml"), *(ROOT / "examples").rglob("*.run.yaml")])
+
+
+@pytest.mark.parametrize("path", [path for path in SPECS if path.name != "base.yaml"], ids=name_of)
+def test_every_spec_that_comes_along_is_valid(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hermes_run", "validate", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

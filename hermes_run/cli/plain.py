@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -57,3 +58,11 @@ def money(cost: float | None) -> str:
 def count_of(number_of: int, noun: str) -> str:
     """1 row, 2 rows."""
     return f"{number(number_of)} {noun}{'' if number_of == 1 else 's'}"
+
+
+def near(path: Path) -> str:
+    """A path as one would type it here: relative when it is below the working directory."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return str(path)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from hermes_run.cli.progress import Quiet
     from hermes_run.cli.report import Trouble
-    from hermes_run.runner.flow import RunOptions
     from hermes_run.runner.observe import RunReport
+    from hermes_run.runner.options import RunOptions
     from hermes_run.spec.model import Settings, Spec
 
 _KEY_IS_VISIBLE = (
@@ -51,9 +51,9 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
     if arguments.print_config:
         return _print_config(spec, arguments)
     warn(spec, settings)
-    from hermes_run.runner import flow
+    from hermes_run.runner.options import RunOptions
 
-    options = flow.RunOptions(
+    options = RunOptions(
         resume=arguments.resume,
         fresh=arguments.fresh,
         retry=retry,
@@ -63,6 +63,8 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
         shard=arguments.shard,
     )
     if arguments.dry_run:
+        from hermes_run.runner import flow
+
         plan = flow.plan_only(spec, settings, options)
         say(as_json(plan) if arguments.json else _plan_text(plan))
         return 0
@@ -164,7 +166,7 @@ def _real_model(spec: Spec, command: str) -> Iterator[tuple[str, str]]:
 
 def _plan_text(plan: dict[str, Any]) -> str:
     rows = [(name, number(plan[name])) for name in ("rows", "invalid", "planned", "done", "pending")]
-    lines = [columns(rows)]
+    lines = ["plan", columns(rows)]
     if plan["toolsets"]:
         lines += ["toolsets", columns((name, number(count)) for name, count in plan["toolsets"].items())]
     if plan["images"]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hermes_run.cli.options import add_spec_options, read_spec, settings_of
 from hermes_run.cli.parser import Parser
-from hermes_run.cli.plain import as_json, count_of
+from hermes_run.cli.plain import as_json, count_of, near
 from hermes_run.cli.report import complain, say
 from hermes_run.errors import UsageError
 
@@ -30,6 +30,8 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     add_spec_options(parser)
     arguments = parser.parse(words)
     settings = settings_of(arguments)
+    for text in settings.warnings:
+        complain(f"warning: {text}")
     checks = {path: _check(path, arguments, settings) for path in dict.fromkeys(arguments.specs)}
     found = sum(len(check.mistakes) for check in checks.values())
     if arguments.json:
@@ -84,12 +86,11 @@ def _check(path: str, arguments: argparse.Namespace, settings: Settings) -> _Che
 def _check_dataset(spec: Spec, settings: Settings, check: _Check) -> None:
     """Every row, and whether the backend can use the images they name. Raises UsageError."""
     from hermes_run.dataset.plan import Selection, make_plan
-    from hermes_run.spec.locate import shown_path
 
     chosen = spec.dataset
     selection = Selection(chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples)
     plan = make_plan(chosen.path, selection, skip_bad_rows=True)
-    bad = [f"{shown_path(chosen.path)}:{row.line}: {row.reason}" for row in plan.invalid]
+    bad = [f"{near(chosen.path)}:{row.line}: {row.reason}" for row in plan.invalid]
     if chosen.on_bad_row == "fail":
         check.mistakes += bad
     else:
