@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _FRAMES_PER_S = 4
-_WIDEST = 100
+WIDEST = 100
 _BAR = 16
 _COLOURS = {
     "completed": "green",
@@ -89,15 +89,22 @@ def show_summary(statistics: dict[str, Any], *, after: Iterable[tuple[str, str]]
     `after` are (label, text) lines below it: where things are, what to do next.
     """
     console = Console(highlight=False)
-    console.width = min(console.width, _WIDEST)
+    console.width = min(console.width, WIDEST)
     with console.capture() as captured:
-        console.print(summary(statistics, utf8=console.encoding.startswith("utf")))
-        lines = Table.grid(padding=(0, 2))
-        for label, text in after:
-            lines.add_row(Text(label, style="bold"), Text(text, overflow="fold"))
-        if lines.row_count:
-            console.print(Padding(lines, (0, 2)))
-    say(captured.get().rstrip("\n"))
+        print_summary(console, statistics, after)
+    lines = captured.get().splitlines()
+    say("\n".join(line.rstrip() for line in lines))
+
+
+def print_summary(console: Console, statistics: dict[str, Any], after: Iterable[tuple[str, str]]) -> None:
+    """Print the summary on a console."""
+    console.print(summary(statistics, utf8=console.encoding.startswith("utf")))
+    lines = list(after)
+    width = max((len(label) for label, _ in lines), default=0)
+    for label, text in lines:  # never wrapped: a command has to stay one line to be copied
+        console.print(
+            Text(f"  {label:<{width}}  ", style="bold").append(text, style="not bold"), soft_wrap=True
+        )
 
 
 def summary(statistics: dict[str, Any], *, utf8: bool = True) -> RenderableType:

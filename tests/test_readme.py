@@ -1,0 +1,110 @@
+"""The documents say nothing that is not so: commands, options, targets, files and schema keys exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from hermes_run.cli.main import COMMANDS
+from hermes_run.cli.options import add_run_options
+from hermes_run.cli.parser import Parser
+from hermes_run.spec.load import load_spec
+from hermes_run.store import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text_of(name), re.DOTALL)
+
+
+def commands(name: str) -> Iterator[list[str]]:
+    """The words after `hermes-run`, in shell blocks and between backticks."""
+    written = [line for block in blocks(name, "sh") for line in block.splitlines()]
+    written += re.findall(r"`(hermes-run [^`]+)`", text_of(name))
+    written += re.findall(r"^#   (hermes-run .+)$", text_of("runs/quickstart.yaml"), re.MULTILINE)
+    for line in written:
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "hermes-run":
+            yield words[1:]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_commands_in_the_documents_exist_and_their_options_are_understood(name: str) -> None:
+    for words in commands(name):
+        if words[0] in COMMANDS:
+            assert COMMANDS[words[0]].module, words
+            continue
+        parser = Parser("run", "")
+        add_run_options(parser)
+        assert parser.parse(words).spec or "--run-name" in " ".join(words).replace("_", "-"), words
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_make_targets_in_the_documents_exist(name: str) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z-]+)", text_of(name), re.MULTILINE))
+    assert named <= targets
+
+
+def test_every_make_target_explains_itself() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", text_of("Makefile"), re.MULTILINE)
+    assert phony is not None
+    explained = set(re.findall(r"^([a-z-]+):.* ## ", text_of("Makefile"), re.MULTILINE))
+    assert set(phony[1].split()) - {"python"} == explained
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_lead_somewhere(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", text_of(name)):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_files_and_folders_that_are_named_exist(name: str) -> None:
+    for target in re.findall(r"`([a-z_]+/(?:[A-Za-z0-9_.-]+/?)*)`", text_of(name)):
+        if not target.startswith("data/"):
+            assert (ROOT / target).exists() or (ROOT / "hermes_run" / target).exists(), target
+
+
+def test_the_spec_in_the_readme_is_valid(tmp_path: Path) -> None:
+    (example,) = blocks("README.md", "yaml")
+    (tmp_path / "examples/data").mkdir(parents=True)
+    (tmp_path / "examples/data/coding.jsonl").write_text('{"prompt": "p"}\n')
+    (tmp_path / "runs").mkdir()
+    path = tmp_path / "runs/coding_v1.yaml"
+    path.write_text(example)
+    assert load_spec(path).run_name == yaml.safe_load(example)["run_name"]
+
+
+def test_the_readme_names_every_file_of_a_run_directory() -> None:
+    table = text_of("README.md").partition("## The run directory")[2].partition("###")[0]
+    names = {value for key, value in vars(layout).items() if key.isupper() and isinstance(value, str)}
+    missing = {name for name in names if f"`{name}`" not in table and not name.startswith(".")}
+    assert not missing
+
+
+def test_the_readme_explains_every_command_and_exit_code() -> None:
+    readme = text_of("README.md")
+    for name, command in COMMANDS.items():
+        assert not command.module or f"hermes-run {name}" in readme or name == "run", name
+    assert all(f" {code} " in readme for code in (0, 1, 2, 3, 4, 5, 130, 143))
+
+
+def test_the_changelog_has_a_part_for_this_version() -> None:
+    from hermes_run import __version__
+
+    assert f"\n## {__version__}" in text_of("CHANGELOG.md")
