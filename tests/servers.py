@@ -20,10 +20,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 Drop = str
 """`before` (no byte), `middle` (half of the body, then a reset), `hang` (never answers)."""
@@ -41,6 +43,8 @@ class Answer:
     is_chunked: bool = False
     closes: bool = False
     """Announces `Connection: close` and does so."""
+    raw: tuple[bytes, ...] = ()
+    """Instead of all this: these bytes, one after the other, then the end of the connection."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,10 @@ class ModelServer:
 
     async def _read(self, reader: asyncio.StreamReader, number: int) -> Request | None:
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            first_byte = await reader.readexactly(1)
+            if first_byte == b"\x16":  # TLS, which is not spoken here
+                return None
+            head = (first_byte + await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         except asyncio.IncompleteReadError:
             return None
         first, *lines = head.rstrip().split("\r\n")
@@ -237,6 +244,12 @@ class ModelServer:
             await asyncio.sleep(3600)
         if answer.drop == "before":
             return False
+        if answer.raw:
+            for piece in answer.raw:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            return False
         headers = {"Content-Type": "application/json", **answer.headers}
         if answer.closes:
             headers["Connection"] = "close"
@@ -247,13 +260,13 @@ class ModelServer:
         head = (
             f"HTTP/1.1 {answer.status} X\r\n" + "".join(f"{k}: {v}\r\n" for k, v in headers.items()) + "\r\n"
         )
-        writer.write(head.encode("latin-1"))
         if answer.drop == "middle":
-            writer.write(answer.body[: len(answer.body) // 2])
+            writer.write(head.encode("latin-1") + answer.body[: len(answer.body) // 2])
             await writer.drain()
             _reset(writer)
             return False
-        writer.write(_chunked(answer.body) if answer.is_chunked else answer.body)
+        body = _chunked(answer.body) if answer.is_chunked else answer.body
+        writer.write(head.encode("latin-1") + body)  # one write: two would wait for an acknowledgement
         await writer.drain()
         return not answer.closes
 

@@ -22,7 +22,7 @@ import httpx2
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-CONNECT_TIMEOUT_S = 15.0
+CONNECT_TIMEOUT_S = 10.0
 IDLE_S = 55.0
 """Idle connections are given up after this; many servers and balancers close them at 60 s."""
 
@@ -101,9 +101,7 @@ class _Answer:
         elif b"chunked" in found.get(b"transfer-encoding", b""):
             self._state = "chunks"
         elif b"content-length" in found:
-            self._left = int(found[b"content-length"])
-            if not 0 <= self._left <= _MAX_BODY:
-                raise ValueError("a length that cannot be")
+            self._left = _size(found[b"content-length"], 10)
             self._state = "length"
         else:
             self._state, self.is_last = "until-close", True
@@ -112,9 +110,7 @@ class _Answer:
         buffer = self._buffer
         at = 0
         while (end := buffer.find(b"\r\n", at)) >= 0:
-            size = int(bytes(buffer[at:end]).split(b";")[0].strip(), 16)
-            if size < 0:
-                raise ValueError("a chunk that cannot be")
+            size = _size(bytes(buffer[at:end]).split(b";")[0].strip(), 16)
             if size == 0:
                 if buffer[end : end + 4] == b"\r\n\r\n":
                     return True
@@ -127,6 +123,17 @@ class _Answer:
             at = end + 2 + size + 2
         del buffer[:at]
         return False
+
+
+def _size(text: bytes, base: int) -> int:
+    """A length in bytes. Raises ValueError for what is none."""
+    try:
+        size = int(text, base)
+    except ValueError:
+        size = -1
+    if not 0 <= size <= _MAX_BODY:
+        raise ValueError("a length that cannot be")
+    return size
 
 
 class _Connection(asyncio.Protocol):
