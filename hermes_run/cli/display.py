@@ -58,7 +58,7 @@ class LivePicture(Quiet):
         self._live.start()
         self._console.show_cursor(show=True)  # a process that is killed cannot give it back
 
-    def warn(self, text: str) -> None:
+    def show_warning(self, text: str) -> None:
         """Above the picture, where it stays."""
         self._console.print(Text(f"warning: {text}", style="yellow"))
 

@@ -13,14 +13,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hermes_run import __version__
+from hermes_run.core.messages import Assistant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from hermes_run.core.trajectory import Outcome
     from hermes_run.spec.model import LoggingSpec, LogSettings
 
 _log = logging.getLogger(__name__)
+_rollouts = logging.getLogger("hermes_run.rollouts")
 FILE_NAME = "run.log"
 _LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _HELD = 10_000  # records kept until the run directory is known
@@ -47,6 +50,26 @@ class LogFormatter(logging.Formatter):
             line += f" | {cut(self._redact(str(preview)), self._prefix_chars)}"
         # half a character, which UTF-8 cannot hold, is shown by its number
         return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode()
+
+
+def log_outcome(outcome: Outcome) -> None:
+    """A line for a rollout; with --verbose a line for each of its turns too, cut."""
+    _rollouts.info(
+        "%s row %d: %s, %s, %.1f s%s",
+        outcome.key,
+        outcome.prompt_index,
+        outcome.status.value,
+        outcome.reason,
+        outcome.duration_s,
+        f": {outcome.error}" if outcome.error else "",
+    )
+    if outcome.trajectory is None or not _rollouts.isEnabledFor(logging.DEBUG):
+        return
+    for message in outcome.trajectory.messages:
+        role = message.__struct_config__.tag
+        _rollouts.debug("%s %s", outcome.key, role, extra={"preview": message.text})
+        for call in message.tool_calls if isinstance(message, Assistant) else ():
+            _rollouts.debug("%s calls %s", outcome.key, call.name, extra={"preview": call.arguments})
 
 
 def cut(text: str, chars: int) -> str:

@@ -5,10 +5,12 @@ The moving picture for terminals is in `display.py`; both show one `Tally`.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from hermes_run.cli.logs import log_outcome
 from hermes_run.cli.plain import duration, number
 from hermes_run.cli.report import complain
 from hermes_run.core.trajectory import Status
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from hermes_run.core.task import PromptTask
     from hermes_run.core.trajectory import Outcome
 
+_log = logging.getLogger(__name__)
 LINE_EVERY_S = 10.0
 LINE_EVERY_PERCENT = 5
 _LINES_APART_S = 1.0  # a fast run does not flood a log
@@ -129,6 +132,7 @@ class Quiet:
     def finished(self, outcome: Outcome) -> None:
         """Its outcome is written down."""
         self.tally.finish(outcome)
+        log_outcome(outcome)
 
     def phase(self, text: str) -> None:
         """Something longer begins that is no rollout."""
@@ -136,6 +140,11 @@ class Quiet:
 
     def warn(self, text: str) -> None:
         """Something that a person should know."""
+        _log.warning("%s", text)
+        self.show_warning(text)
+
+    def show_warning(self, text: str) -> None:
+        """Put it before the person's eyes."""
         complain(f"warning: {text}")
 
     def close(self) -> None:

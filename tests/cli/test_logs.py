@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_run.cli.logs import LogFormatter, cut, logging_to
+from hermes_run.cli.logs import LogFormatter, cut, log_outcome, logging_to
 from hermes_run.cli.redaction import make_redactor
+from hermes_run.core.messages import Assistant, ToolCall, ToolResult, Usage, User
+from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
 from hermes_run.spec.model import LoggingSpec, LogSettings
 
 if TYPE_CHECKING:
@@ -66,6 +68,41 @@ def test_previews_are_cut_and_stay_on_their_line(tmp_path: Path) -> None:
 
     (line,) = write(tmp_path, act, verbose=True).splitlines()
     assert line.endswith("hermes_run.runner: reply | one\\ntwo th (+8 characters)")
+
+
+def make_outcome() -> Outcome:
+    call = ToolCall("c1", "terminal", '{"command": "echo long enough to be cut"}')
+    messages = (User("a prompt"), Assistant("", "", (call,)), ToolResult("c1", "terminal", "one\ntwo"))
+    trajectory = Trajectory(
+        key="k#0",
+        prompt_index=7,
+        messages=messages,
+        stop_reason=StopReason.FINISHED,
+        api_calls=1,
+        toolsets=("terminal",),
+        tool_counts={},
+        unknown_tools=(),
+        usage=Usage(),
+        model="m",
+        served_model="m",
+        draw={},
+        work="w",
+        backend="local",
+    )
+    return Outcome("k#0", 7, 0, Status.COMPLETED, "finished", 1.25, "", "w", trajectory=trajectory)
+
+
+def test_every_rollout_has_a_line_and_with_verbose_one_for_each_turn(tmp_path: Path) -> None:
+    (line,) = write(tmp_path, lambda: log_outcome(make_outcome())).splitlines()
+    assert line.endswith("k#0 row 7: completed, finished, 1.2 s")
+    (tmp_path / "run.log").unlink()
+    _, user, assistant, call, result = write(
+        tmp_path, lambda: log_outcome(make_outcome()), verbose=True
+    ).splitlines()
+    assert user.endswith("k#0 user | a prompt")
+    assert assistant.endswith("k#0 assistant | ")
+    assert call.endswith('k#0 calls terminal | {"command" (+31 characters)')
+    assert result.endswith("k#0 tool | one\\ntwo")
 
 
 def test_without_verbose_debug_lines_are_not_written(tmp_path: Path) -> None:
