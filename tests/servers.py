@@ -73,8 +73,8 @@ class Request:
 
     @property
     def prompt(self) -> str:
-        """The text of the first user message."""
-        return next((str(m["content"]) for m in self.messages if m["role"] == "user"), "")
+        """The texts of all user messages (prefill has some too), where markers are looked for."""
+        return "\n".join(str(m["content"]) for m in self.messages if m["role"] == "user")
 
     @property
     def turn(self) -> int:

@@ -61,10 +61,12 @@ def decode_body(body: bytes) -> Any:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = body.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
-        try:
-            return json.loads(text)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def _count(value: Any) -> int:

@@ -175,7 +175,9 @@ _NO_CREDIT = re.compile(
 _PREFILL = re.compile(
     r"prefill|(last|final) message|end with (a )?user|conversation must end|continue_final_message"
 )
-_OF_ONE_ROW = re.compile(r"tool_call|tool[ _]result|tool message|role '?\"?tool|arguments|messages?[\[.]\d")
+_OF_ONE_ROW = re.compile(
+    r"tool[ _]calls?\b|tool[ _]result|tool message|role '?\"?tool|(?<!request )arguments|messages?[\[.]\d"
+)
 _SHARED_FIELD = re.compile(
     r"(not|doesn't|cannot|can't) (support|allow|use|work)|unsupported|unknown|unrecognized|unexpected"
     r"|not permitted|no endpoints|not (a )?valid|invalid|not found|does not exist|must be|out of range"
