@@ -62,16 +62,16 @@ def resolve(draft: Draft) -> Distribution | None:
     """The spec's distribution after `without`, or None after noting what is wrong with it."""
     known = {*TOOLSETS, *draft.value(("toolsets",), {})}
     without = _check_without(draft, known)
-    if draft.is_spoiled(("distribution",)) or draft.is_spoiled(("toolsets",)):
-        return None
     written = draft.value(("distribution",), DEFAULT)
+    before = len(draft.mistakes)
+    if isinstance(written, dict):
+        _check_names(draft.tree.find(("distribution",)), ("distribution",), known, draft.mistakes)
+    is_spoiled = draft.is_spoiled(("distribution",)) or draft.is_spoiled(("toolsets",))
+    if is_spoiled or len(draft.mistakes) > before:
+        return None
     source: Path | None = None
     if isinstance(written, dict):
         name, toolsets = CUSTOM, written
-        before = len(draft.mistakes)
-        _check_names(draft.tree.find(("distribution",)), ("distribution",), known, draft.mistakes)
-        if len(draft.mistakes) > before:
-            return None
     elif is_path(written):
         source = draft.file_at(("distribution",), "the distribution file")
         found = None if source is None else _read(source, known, draft.mistakes)

@@ -24,7 +24,8 @@ def load_effective(spec: Spec) -> dict[str, Any]:
     Loading it again gives an equal Spec (`sources` aside). Left out are `extends`, which is resolved,
     the user's own x- keys, and `model.base_url` beside a `model.endpoint`.
     """
-    plain: dict[str, Any] = msgspec.to_builtins(spec, enc_hook=str)
+    plain: dict[str, Any] = whole_numbers(_with_lists(msgspec.to_builtins(spec, enc_hook=str)))
+    plain["model"]["extra_body"] = _with_lists(spec.model.extra_body)
     for name in ("prefill", "sources"):
         del plain[name]
     for path, default in NOT_YET.items():
@@ -39,13 +40,26 @@ def load_effective(spec: Spec) -> dict[str, Any]:
     return ordered
 
 
+def whole_numbers(value: Any) -> Any:
+    """Floats that are whole as integers: JSON Schema calls 8.0 an integer, and so may a spec."""
+    if isinstance(value, dict):
+        return {name: whole_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _with_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_lists(item) for name, item in value.items()}
+    return [_with_lists(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def _distribution(spec: Spec) -> Any:
     distribution = spec.distribution
     if distribution.source is not None:
         return str(distribution.source)
-    if distribution.name != CUSTOM:
-        return distribution.name
-    return {name: int(p) if p == int(p) else p for name, p in distribution.toolsets.items()}
+    return whole_numbers(distribution.toolsets) if distribution.name == CUSTOM else distribution.name
 
 
 def _in_order(value: Any, schema: Mapping[str, Any]) -> Any:
@@ -63,7 +77,11 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = "|" if "\n" in text.strip() else None if reads_as_text(text) else '"'
+    style = None
+    if not reads_as_text(text) or any(not c.isprintable() and c != "\n" for c in text):
+        style = '"'
+    elif "\n" in text.strip():
+        style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -95,6 +95,19 @@ OTHER_NAMES = {
 """Names that people bring along as spec keys -> the key that is meant."""
 
 
+OPTIONS_ONLY = (
+    "resume",
+    "no_resume",
+    "fresh",
+    "retry",
+    "shard",
+    "dry_run",
+    "accept_spec_change",
+    "allow_host_code",
+)
+"""Options of a run, with underscores, that people look for in a spec in vain."""
+
+
 class _NotThat(Exception):
     """A value that its option cannot take."""
 

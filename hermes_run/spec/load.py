@@ -11,9 +11,9 @@ import msgspec
 
 from hermes_run.spec import distributions, meaning
 from hermes_run.spec.draft import Draft
-from hermes_run.spec.effective import dump_effective, load_effective
+from hermes_run.spec.effective import dump_effective, load_effective, whole_numbers
 from hermes_run.spec.endpoint import read_key, warnings_of
-from hermes_run.spec.flags import OTHER_NAMES
+from hermes_run.spec.flags import OPTIONS_ONLY, OTHER_NAMES
 from hermes_run.spec.later import refuse_what_is_not_there
 from hermes_run.spec.layers import read_layers
 from hermes_run.spec.locate import Mistakes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_run.spec.locate import Node
     from hermes_run.spec.model import Distribution
 
+_OTHER_NAMES = OTHER_NAMES | {name: f"--{name.replace('_', '-')}" for name in OPTIONS_ONLY}
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -74,7 +75,7 @@ def load_spec(
 
 def _well_shaped(tree: Node, mistakes: Mistakes, settings: Settings) -> Draft:
     told = refuse_variables(tree, mistakes) | refuse_keys(tree, mistakes)
-    shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=OTHER_NAMES)
+    shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=_OTHER_NAMES)
     return Draft(shaped, bad, mistakes, settings)
 
 
@@ -90,7 +91,7 @@ def _check_meaning(draft: Draft) -> Distribution | None:
 def _build(
     draft: Draft, distribution: Distribution, prefill: tuple[dict[str, str], ...], files: tuple[Path, ...]
 ) -> Spec:
-    plain: dict[str, Any] = _integral(draft.tree.plain())
+    plain: dict[str, Any] = whole_numbers(draft.tree.plain())
     for section, key in (("dataset", "path"), ("model", "script"), ("agent", "prefill_messages_file")):
         found = draft.path_at((section, key))
         if found is not None:
@@ -103,15 +104,6 @@ def _build(
         plain["output"]["dir"] = Path(os.path.expanduser(plain["output"]["dir"]))  # noqa: PTH111 - never raises
     plain |= {"distribution": asdict(distribution), "prefill": prefill, "sources": files}
     return msgspec.convert(plain, Spec, dec_hook=lambda kind, value: kind(value))
-
-
-def _integral(value: Any) -> Any:
-    """Floats that are whole as integers: JSON Schema calls 8.0 an integer, and so may a spec."""
-    if isinstance(value, dict):
-        return {name: _integral(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_integral(item) for item in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 __all__ = ["dump_effective", "load_effective", "load_spec", "warnings_of"]

@@ -247,7 +247,9 @@ class _Builder:
         key = node.value
         top.skips_value = False
         if not isinstance(key, str):
-            what = f"{node.written} is read as {shown(key)}" if node.written else f"is {shown(key)}"
+            what = f"is {shown(key)}"
+            if node.written and node.written != shown(key):
+                what = f"is {node.written}, which YAML reads as {shown(key)}"
             self.mistakes.add(node.place, top.path, f"a key is text, and this one {what}; put it in quotes")
             key, top.skips_value = node.written or "?", True
         elif key in top.keys:

@@ -141,20 +141,26 @@ class _Explainer:
     def _what_was_meant(self, path: KeyPath, name: str, known: Mapping[str, Any]) -> str:
         if name.replace("-", "").replace("_", "").lower() in KEY_NAMES:
             return NO_KEYS_HERE
-        elsewhere = [dotted(place) for place in key_paths(self.schema) if place[-1] == name]
-        meant = self.other_names.get(name)
+        meant = self.other_names.get(name, "")
+        if meant.startswith("--"):
+            return f"unknown key; it is an option of the command line: {meant}"
         if meant and meant != dotted((*path, name)):
             return f"unknown key; write it as {meant}"
-        near = did_you_mean(name, known)
+        places = {place: dotted(place) for place in key_paths(self.schema)}
+        elsewhere = [shown_place for place, shown_place in places.items() if place[-1] == name]
         if elsewhere:
             return f"unknown key here; it belongs at {' or '.join(elsewhere)}"
-        if near:
-            return f"unknown key{near}"
-        everywhere = {place[-1]: dotted(place) for place in key_paths(self.schema)}
-        far = did_you_mean(name, everywhere)
-        if far:
-            return f"unknown key; did you mean {everywhere[far.split(chr(34))[1]]}?"
-        return f"unknown key; known here: {', '.join(known)}; your own keys begin with x-"
+        return "unknown key" + _nearest(name, known, places)
+
+
+def _nearest(name: str, known: Mapping[str, Any], places: Mapping[tuple[str, ...], str]) -> str:
+    """The nearest name among the neighbours, else anywhere, else all neighbours."""
+    near = did_you_mean(name, known)
+    far = "" if near else did_you_mean(name, {place[-1] for place in places})
+    if far:
+        meant = next(text for place, text in places.items() if f'"{place[-1]}"' in far)
+        return f'; did you mean "{meant}"?'
+    return near or f"; known here: {', '.join(known)}; your own keys begin with x-"
 
 
 def key_paths(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
