@@ -1,0 +1,5 @@
+"""Floor 2: the backends. One file each; what they share starts with an underscore.
+
+`_kept_shell.py` is the Sandbox of every backend that can give it a Place (a running shell, a mailbox,
+a folder of named pipes); `bubblewrap.py` and `local.py` make such places.
+"""

@@ -1,0 +1,249 @@
+"""The Sandbox of every backend that can keep a shell open: requests go in, replies come out.
+
+A backend makes a Place (a running supervisor, see `_script.py`, with a mailbox and a folder of named
+pipes); `KeptShell` turns it into the Sandbox of the contracts page. Each call's output has its own
+pipe, so that what an earlier call left in the background never mixes into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from hermes_run.core.contracts import ExecResult, SandboxInfo
+from hermes_run.core.text import restore_bytes
+from hermes_run.errors import ToolError
+from hermes_run.sandboxes._output import BoundedOutput, Spill
+from hermes_run.sandboxes._pipe import InputPipe, OutputPipe
+from hermes_run.sandboxes._script import Texts, kept_state, wants_own_shell
+
+if TYPE_CHECKING:
+    from hermes_run.sandboxes._link import Link, Reply
+
+_WATCH_AFTER_S = 0.002
+"""A command that is done by then costs one wake-up."""
+_LATE_OUTPUT_S = 0.2
+"""How long background children may still add to the output after the command has ended."""
+_KILL_S = 1.5
+"""How long a killed command may take to be gone (timeout + 2 s in all)."""
+_KILL_AGAIN_S = 0.03
+_TIMED_OUT = 124
+
+
+class Place(Protocol):
+    """What a backend gives: where the shell runs, and what can be done to it from outside.
+
+    Attributes:
+        info: what it is.
+        texts: writes the mailbox's text.
+        pipes: folder of the named pipes, as the runner sees it.
+        pipes_inside: the same folder, as the sandbox sees it.
+    """
+
+    info: SandboxInfo
+    texts: Texts
+    pipes: str
+    pipes_inside: str
+
+    def write_mail(self, text: bytes) -> None:
+        """Replace the mailbox's content."""
+
+    def read_mail(self) -> bytes:
+        """The mailbox's content."""
+
+    def open_spill(self) -> Spill | None:
+        """A file in the sandbox for an output that is too long, or None when there can be none."""
+
+    def kill_call(self, started_s: float) -> None:
+        """Kill everything that the call in progress has started, nothing older.
+
+        `started_s` is the time since boot at which it was sent. Called again until the call is over.
+        """
+
+    def destroy(self) -> None:
+        """Kill everything in it, at once and without waiting."""
+
+
+class KeptShell:
+    """A Sandbox over a Place and the Link to its shell."""
+
+    def __init__(self, place: Place, link: Link) -> None:
+        self._place = place
+        self._link = link
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        self._number = 0
+        self._started_s = 0.0
+        self._state = b""
+        self._pipe_name = ""
+        self._draining: list[OutputPipe] = []
+
+    @property
+    def info(self) -> SandboxInfo:
+        """What it is; fixed from its start."""
+        return self._place.info
+
+    async def exec(
+        self,
+        command: str,
+        *,
+        timeout_s: float,
+        stdin: bytes = b"",
+        workdir: str = "",
+        keep_state: bool = False,
+        max_output: int = 1_000_000,
+    ) -> ExecResult:
+        """See `Sandbox.exec`. Raises ToolError for a command that no shell can be given."""
+        if "\0" in command or "\0" in workdir:
+            raise ToolError("a command cannot hold NUL characters; write \\0 in a printf format instead")
+        async with self._turn:
+            if not self._link.is_in_step():
+                await self._settle()
+            self._link.check()
+            self._place.write_mail(
+                self._place.texts.call(
+                    restore_bytes(command),
+                    state=self._state,
+                    workdir=restore_bytes(workdir),
+                    keep_state=keep_state,
+                    own_shell=wants_own_shell(command),
+                )
+            )
+            result = await self._run(stdin, timeout_s, max_output)
+            if keep_state:
+                state = kept_state(self._place.read_mail())
+                self._state = self._state if state is None else state
+            return result
+
+    def close(self) -> None:
+        """Let go of everything outside the sandbox; removing the sandbox is the backend's."""
+        self._link.lose("it was closed")
+        for pipe in self._draining:
+            pipe.close()
+        self._draining.clear()
+
+    async def _run(self, stdin: bytes, timeout_s: float, max_output: int) -> ExecResult:
+        self._number += 1
+        output = BoundedOutput(max_output, self._place.open_spill)
+        pipe = self._open_output(output)
+        self._started_s = _since_boot_s()
+        feed = self._open_input(stdin)
+        reply = self._link.request(
+            self._number,
+            f"{self._place.pipes_inside}/{self._pipe_name}",
+            f"{self._place.pipes_inside}/i{self._number}" if feed else "/dev/null",
+        )
+        watch = self._loop.call_later(_WATCH_AFTER_S, pipe.watch)
+        ending = _Ending(self._place, self._link, self._started_s, timeout_s)
+        try:
+            status, shell_died = await ending.reply(reply)
+            if shell_died:
+                self._place.kill_call(self._started_s)
+            await _late_output(pipe)
+        finally:
+            watch.cancel()
+            if feed is not None:
+                feed.close()
+                os.unlink(feed.path)
+            self._retire(pipe)
+        data, omitted, head, path = output.finish()
+        return ExecResult(
+            output=data,
+            exit_code=_TIMED_OUT if ending.timed_out else status,
+            timed_out=ending.timed_out,
+            omitted=omitted,
+            head=head,
+            full_path=path,
+        )
+
+    async def _settle(self) -> None:
+        """Wait for the end of a call that was given up (cancelled) and killed, to be in step again."""
+        ending = _Ending(self._place, self._link, self._started_s, 0)
+        await ending.reply(self._link.expect())
+
+    def _open_output(self, output: BoundedOutput) -> OutputPipe:
+        if not self._pipe_name:
+            self._pipe_name = f"o{self._number}"
+            os.mkfifo(f"{self._place.pipes}/{self._pipe_name}", 0o600)
+        return OutputPipe(f"{self._place.pipes}/{self._pipe_name}", output)
+
+    def _open_input(self, stdin: bytes) -> InputPipe | None:
+        if not stdin:
+            return None
+        path = f"{self._place.pipes}/i{self._number}"
+        os.mkfifo(path, 0o600)
+        return InputPipe(path, stdin)
+
+    def _retire(self, pipe: OutputPipe) -> None:
+        """A pipe that everybody has closed serves the next call; one that has not is drained."""
+        if pipe.has_ended:
+            return
+        os.unlink(f"{self._place.pipes}/{self._pipe_name}")
+        self._pipe_name = ""
+        self._draining = [other for other in self._draining if not other.has_ended]
+        self._draining.append(pipe)
+        pipe.drain()
+
+
+class _Ending:
+    """Sees to it that a call ends: by itself, by its time limit, or by the end of the sandbox."""
+
+    def __init__(self, place: Place, link: Link, started_s: float, timeout_s: float) -> None:
+        self._place = place
+        self._link = link
+        self._started_s = started_s
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(timeout_s, self._time_out)
+        self._give_up_at = 0.0
+        self.timed_out = False
+
+    async def reply(self, reply: asyncio.Future[Reply]) -> Reply:
+        """The call's reply. A caller that is cancelled leaves nothing of the call running."""
+        try:
+            return await reply
+        except asyncio.CancelledError:
+            if not self._link.lost:
+                self._place.kill_call(self._started_s)
+            raise
+        finally:
+            self._timer.cancel()
+
+    def _time_out(self) -> None:
+        self.timed_out = True
+        self._give_up_at = self._loop.time() + _KILL_S
+        self._kill()
+
+    def _kill(self) -> None:
+        if self._loop.time() > self._give_up_at:
+            self._place.destroy()
+            self._link.lose("its shell did not answer after a timeout")
+            return
+        self._place.kill_call(self._started_s)
+        self._timer = self._loop.call_later(_KILL_AGAIN_S, self._kill)
+
+
+async def _late_output(pipe: OutputPipe) -> None:
+    """Read what is there; when a background child still holds the output, give it a moment."""
+    if pipe.take():
+        return
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    pipe.when_ended(end)
+    pipe.watch()
+    timer = loop.call_later(_LATE_OUTPUT_S, end)
+    try:
+        await over
+    finally:
+        timer.cancel()
+
+
+def _since_boot_s() -> float:
+    """The clock of process start times."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -1,0 +1,132 @@
+"""The wire to a kept shell: one request line out, one reply line in, and the news of its death."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_run.errors import SandboxError
+from hermes_run.sandboxes._script import GONE, READY
+
+if TYPE_CHECKING:
+    import socket
+
+_MOST_UNREAD = 1 << 16
+"""A reply is a dozen bytes, a backend's complaint a few hundred: more is nonsense."""
+
+
+class Reply(NamedTuple):
+    """How a call ended. `shell_died`: the command has killed the kept shell, which was made anew."""
+
+    status: int
+    shell_died: bool
+
+
+class Link:
+    """Requests and replies over one socket, in step: one call at a time.
+
+    Args:
+        wire: connected to the kept shell's stdin and stdout (and, while it starts, stderr).
+        what: what is at the other end, for messages.
+    """
+
+    def __init__(self, wire: socket.socket, what: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wire = wire
+        self._what = what
+        self._unread = b""
+        self._awaited = b""
+        self._reply: asyncio.Future[Reply] = self._loop.create_future()
+        self._is_ready: asyncio.Future[None] = self._loop.create_future()
+        self.lost = ""
+        wire.setblocking(False)
+        self._loop.add_reader(wire, self._receive)
+
+    async def start(self) -> bytes:
+        """Wait for the shell; what came before it said that it is ready. Raises SandboxError."""
+        await self._is_ready
+        said, self._unread = self._unread, b""
+        return said
+
+    @property
+    def unread(self) -> bytes:
+        """While it starts: what the other end has said."""
+        return self._unread
+
+    def request(self, number: int, output: str, stdin: str) -> asyncio.Future[Reply]:
+        """Have the shell run what is in the mailbox. Raises SandboxError when it is gone."""
+        self.check()
+        self._awaited = b"%d" % number
+        reply = self.expect()
+        try:
+            self._wire.send(b"%d %b %b\n" % (number, output.encode(), stdin.encode()))
+        except OSError as error:
+            self.lose(f"the connection to its shell broke ({error.strerror})")
+        return reply
+
+    def expect(self) -> asyncio.Future[Reply]:
+        """The reply to the last request, in a future of its own (the first may have been cancelled)."""
+        self._reply = self._loop.create_future()
+        if self.lost:
+            self._reply.set_exception(self._error())
+        return self._reply
+
+    def is_in_step(self) -> bool:
+        """Whether no reply is outstanding."""
+        return not self._awaited
+
+    def check(self) -> None:
+        """Raises SandboxError(sandbox_lost) when the other end is gone."""
+        if self.lost:
+            raise self._error()
+
+    def lose(self, why: str) -> None:
+        """It is gone, for good: whoever waits hears of it now."""
+        if self.lost:
+            return
+        self.lost = why
+        self._loop.remove_reader(self._wire)
+        self._wire.close()
+        if not self._is_ready.done():
+            self._is_ready.set_exception(self._error())
+        if self._awaited and not self._reply.done():
+            self._reply.set_exception(self._error())
+
+    def _error(self) -> SandboxError:
+        return SandboxError(f"{self._what} is gone: {self.lost}", reason="sandbox_lost")
+
+    def _receive(self) -> None:
+        try:
+            data = self._wire.recv(_MOST_UNREAD)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self.lose(f"the connection to its shell broke ({error.strerror})")
+            return
+        if not data:
+            self.lose("its first process has ended")
+            return
+        self._unread += data
+        if self._is_ready.done():
+            self._answer()
+        else:
+            self._wait_for_ready()
+
+    def _wait_for_ready(self) -> None:
+        said, mark, _ = self._unread.rpartition(READY + b"\n")
+        if mark and (not said or said.endswith((b"\n", b"}"))):
+            self._unread = said
+            self._is_ready.set_result(None)
+        else:
+            self._unread = self._unread[-_MOST_UNREAD:]
+
+    def _answer(self) -> None:
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            word, _, status = line.partition(b" ")
+            if self._awaited and word in (self._awaited, GONE) and status.isdigit():
+                self._awaited = b""
+                if not self._reply.done():
+                    self._reply.set_result(Reply(int(status) & 0xFF, word == GONE))
+        if len(self._unread) > _MOST_UNREAD:
+            self.lose("its shell answers nonsense")

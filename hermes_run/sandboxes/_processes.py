@@ -1,0 +1,140 @@
+"""Finding and killing processes from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_MOST_ROUNDS = 20
+
+
+class Process(NamedTuple):
+    """A line of the process table. `started` is in clock ticks since boot."""
+
+    pid: int
+    parent: int
+    started: int
+
+
+Table: TypeAlias = dict[int, Process]
+
+
+def process_table() -> Table:
+    """Every process of this machine that is not a zombie."""
+    if not sys.platform.startswith("linux"):
+        return _table_by_ps()
+    table = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            process = _read_process(int(name))
+            if process is not None:
+                table[process.pid] = process
+    return table
+
+
+def _read_process(pid: int) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in b"ZX" else Process(pid, int(fields[1]), int(fields[19]))
+
+
+def _table_by_ps() -> Table:
+    """Where there is no /proc (macOS): without start times, ids tell what is younger."""
+    said = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=True).stdout
+    rows = (line.split() for line in said.splitlines())
+    return {int(pid): Process(int(pid), int(parent), 0) for pid, parent, stat in rows if stat[:1] != b"Z"}
+
+
+def descendants(table: Table, roots: Iterable[int]) -> set[int]:
+    """The processes below `roots`, which are not among them."""
+    children: dict[int, list[int]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    found: set[int] = set()
+    queue = list(roots)
+    while queue:
+        for child in children.get(queue.pop(), ()):
+            if child not in found:
+                found.add(child)
+                queue.append(child)
+    return found
+
+
+def kept_shell_of(table: Table, supervisor: int) -> int | None:
+    """The child of a supervisor that is its kept shell: the one that reads the same requests."""
+    children = sorted(process.pid for process in table.values() if process.parent == supervisor)
+    if not sys.platform.startswith("linux"):
+        return children[0] if children else None
+    wire = _stdin_of(supervisor)
+    return next((pid for pid in children if _stdin_of(pid) == wire), None)
+
+
+def _stdin_of(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/0")
+    except OSError:
+        return f"of {pid}"
+
+
+def call_members(table: Table, shell: int | None, orphans: Iterable[int], started_s: float) -> set[int]:
+    """The processes that a call has started.
+
+    Args:
+        table: the process table.
+        shell: pid of the kept shell, None while there is none.
+        orphans: other processes of the sandbox whose parent is gone.
+        started_s: when the call was sent, since boot.
+
+    What hangs below the kept shell is the call's. An orphan is the call's when it is younger than the
+    call's own subshell (or, when that is gone, than the call): older ones, and what they have
+    started, are left alone.
+    """
+    call = descendants(table, [shell] if shell is not None else [])
+    subshells = [(table[pid].started, pid) for pid in call if table[pid].parent == shell]
+    oldest = min(subshells, default=(int(started_s / _TICK_S), 0))
+    young = [pid for pid in orphans if (table[pid].started, pid) > oldest]
+    return call | set(young) | descendants(table, young)
+
+
+def carrying(table: Table, mark: bytes) -> set[int]:
+    """The processes that were started with `mark` in their environment, as far as it can be read."""
+    found = set()
+    for pid in table:
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if mark in file.read():
+                    found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def kill_all(find: Callable[[], set[int]]) -> None:
+    """Kill what `find` finds: stopped first, until nothing new turns up, so that no forker gets away."""
+    stopped: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        fresh = find() - stopped
+        if not fresh:
+            break
+        send(fresh, signal.SIGSTOP)
+        stopped |= fresh
+    send(stopped, signal.SIGKILL)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each, whoever is gone by now."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

