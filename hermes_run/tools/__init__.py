@@ -1,0 +1,1 @@
+"""The tools that models use. They know the Sandbox Protocol and no backend."""
