@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help python quickstart test test-all lint format bench clean
+.PHONY: help python quickstart test test-all lint format bench picture clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -55,6 +55,9 @@ format: $(VENV)/.installed-dev ## lay the code out
 
 bench: $(VENV)/.installed-dev ## what the README's figures come from
 	$(BIN)/python -m benchmarks
+
+picture: $(VENV)/.installed ## docs/quickstart.svg, from the last quickstart
+	$(BIN)/python docs/picture.py data/quickstart
 
 clean: ## everything that make made; data/ stays
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

@@ -76,8 +76,8 @@ class LivePicture(Quiet):
             Text(f"{number(tally.done)}/{number(tally.total)}"),
             Text(percent, style="dim"),
         )
-        words = [tally.phase or "", *tally.details()]
-        line = Text(" · ".join(word for word in words if word), style="dim")
+        words = [tally.phase] if tally.phase else tally.details()
+        line = Text(" · ".join(words), style="dim")
         if failed := tally.failed():
             line.append(f"{' · ' if line.plain else ''}{failed}", style="red not dim")
         return Padding(Group(bar, line), (0, 1))
