@@ -83,6 +83,10 @@ def _is_key(path: KeyPath, text: str) -> bool:
     if name in {"api_key_env", "variable"}:
         return looks_like_key(text)
     if path[:2] == SENT_AS_IT_IS:
-        is_key_name = re.sub(r"[_-]", "", name).lower() in KEY_NAMES - {"key"}
-        return (is_key_name and bool(text)) or looks_like_key(text)
-    return holds_key(text)
+        return (_is_key_name(name) and name != "key" and bool(text)) or looks_like_key(text)
+    is_told_as_a_key = not _is_own(path) and _is_key_name(name)  # an unknown key: shape.py says so
+    return holds_key(text) and not is_told_as_a_key
+
+
+def _is_key_name(name: str) -> bool:
+    return re.sub(r"[_-]", "", name).lower() in KEY_NAMES
