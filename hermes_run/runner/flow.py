@@ -42,6 +42,7 @@ async def run(
     started = time.monotonic()
     with StopSignal() as signals:
         plan = plan_of(spec)
+        tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
         check_descriptors(spec)
         endpoint, key = endpoint_of(spec, settings, options)
@@ -81,6 +82,14 @@ def plan_of(spec: Spec) -> Plan:
     chosen = spec.dataset
     selection = Selection(chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples)
     return make_plan(chosen.path, selection, skip_bad_rows=chosen.on_bad_row == "skip")
+
+
+def tell_of_rows_left_out(plan: Plan, observer: Observer) -> None:
+    """Nothing is dropped silently."""
+    if plan.removed:
+        observer.warn(f"{plan.removed} duplicates removed (dataset.dedupe)")
+    if plan.invalid:
+        observer.warn(f"{len(plan.invalid)} rows cannot be run and count as invalid; plan.json lists them")
 
 
 def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> tuple[Endpoint | None, Secret | None]:
