@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 VENV ?= .venv
 BIN := $(VENV)/bin
-PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip -qq
 
 # The first interpreter that is new enough; an empty answer is explained by `python`.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \

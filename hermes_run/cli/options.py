@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.cli.plain import near
 from hermes_run.cli.report import complain
 from hermes_run.core.registry import did_you_mean
 from hermes_run.errors import UsageError
@@ -137,4 +140,12 @@ def continuing(words: Sequence[str]) -> str:
                 rest.pop(0)
         elif name not in _ONCE:
             kept.append(word)
-    return shlex.join(["hermes-run", *kept])
+    return shlex.join([program(), *kept])
+
+
+def program() -> str:
+    """How this program was called: `hermes-run`, or its path where that is not on the PATH."""
+    called = Path(sys.argv[0])
+    if called.name != "hermes-run" or shutil.which("hermes-run") == str(called):
+        return "hermes-run"
+    return near(called)
