@@ -87,8 +87,9 @@ def _refuse_typo(word: str) -> None:
         return
     from hermes_run.core.registry import did_you_mean
 
+    here = [name for name, command in COMMANDS.items() if command.module]
     raise UsageError(
-        f'there is no command and no spec file "{word}"{did_you_mean(word, COMMANDS)}\n'
+        f'there is no command and no spec file "{word}"{did_you_mean(word, here)}\n'
         "  `hermes-run` alone shows the commands"
     )
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from hermes_run.errors import HermesRunError
+from hermes_run.cli.plain import count_of
+from hermes_run.errors import HermesRunError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,6 +110,10 @@ class Trouble:
         return True
 
     def _end(self, error: BaseException) -> int:
+        if isinstance(error, SpecError):  # file:line:column stands first in a line, where editors look for it
+            text = self.redact(str(error))
+            complain(f"{text}\nhermes-run: {count_of(len(text.splitlines()), 'mistake')}; nothing was run")
+            return error.exit_code
         if isinstance(error, HermesRunError):
             complain(f"hermes-run: {self.redact(str(error))}")
             return error.exit_code

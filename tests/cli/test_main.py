@@ -61,6 +61,7 @@ def test_a_command_of_a_later_version_is_refused_by_name(name: str, cli: Cli) ->
         (["schema", "run-spce"], 'did you mean "run-spec"'),
         (["distributions", "sience"], 'did you mean "science"'),
         (["a.yaml", "--retry", "partail"], 'did you mean "partial"'),
+        (["a.yaml", "--shard", "1/2"], "--shard is not available yet"),
         (["--dataset-file", "x.jsonl"], "--batch-size"),
     ],
 )

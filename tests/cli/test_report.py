@@ -24,7 +24,6 @@ def end(error: BaseException, trouble: Trouble | None = None) -> int:
     ("error", "exit_code"),
     [
         (UsageError("what, where, cure"), 2),
-        (SpecError("what, where, cure"), 2),
         (EnvironmentStop("what, where, cure"), 4),
         (DiskFull("what, where, cure"), 4),
         (BudgetStop("what, where, cure"), 5),
@@ -35,6 +34,14 @@ def test_an_error_raised_on_purpose_is_its_text_and_its_exit_code(
 ) -> None:
     assert end(error) == exit_code
     assert capsys.readouterr() == ("", "hermes-run: what, where, cure\n")
+
+
+def test_mistakes_of_a_spec_stand_at_the_beginning_of_a_line_and_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert end(SpecError("a.yaml:1:2: one\na.yaml:3:4: two")) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["a.yaml:1:2: one", "a.yaml:3:4: two", "hermes-run: 2 mistakes; nothing was run"]
 
 
 def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
