@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -279,3 +281,18 @@ def test_fresh_sets_the_old_run_aside(cli: Cli, spec: Path, tmp_path: Path) -> N
     assert done.returncode == 0
     assert "the old run directory is now" in done.stderr
     assert len(list((tmp_path / "data").iterdir())) == 2
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_reason_to_stop(closed: str, spec: Path, tmp_path: Path) -> None:
+    command = f'exec "{sys.executable}" -m hermes_run {spec.name} {closed}'
+    done = subprocess.run(["sh", "-c", command], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 0
+    assert statistics(tmp_path)["outcomes"]["completed"] == 3
+
+
+def test_a_reader_of_the_progress_that_goes_away_does_not_end_the_run(spec: Path, tmp_path: Path) -> None:
+    command = f'"{sys.executable}" -m hermes_run {spec.name} 2>&1 >/dev/null | true; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, check=False, timeout=60)
+    assert done.returncode == 0
+    assert statistics(tmp_path)["outcomes"]["completed"] == 3
