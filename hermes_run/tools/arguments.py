@@ -128,6 +128,12 @@ def _types(schema: Schema) -> Sequence[str]:
     return (declared,) if isinstance(declared, str) else tuple(declared)
 
 
+def _takes_null(schema: Schema) -> bool:
+    types = _types(schema)
+    choices = schema.get("anyOf", ())
+    return "null" in types or any(map(_takes_null, choices)) or not (types or choices)
+
+
 class _Unfit(Exception):
     """A value does not fit and cannot be coerced."""
 
@@ -140,7 +146,7 @@ def _fit_object(value: dict[str, Any], schema: Schema, where: str, faults: list[
     for name, item in value.items():
         place = f"{where}.{name}" if where else name
         if name in known:
-            if item is None and name not in required and "null" not in _types(known[name]):
+            if item is None and name not in required and not _takes_null(known[name]):
                 continue
             fitted[name] = _fit(item, known[name], place, faults)
         elif extra is False:

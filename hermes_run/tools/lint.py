@@ -21,8 +21,8 @@ MAX_CHARS = 200_000
 
 def check_syntax(path: str, text: str) -> dict[str, str]:
     """Whether `text` is well-formed for a file named `path`."""
-    kind = path.rsplit("/", 1)[-1].rpartition(".")[2].lower()
-    check = _CHECKS.get(kind)
+    _, dot, kind = path.rsplit("/", 1)[-1].rpartition(".")
+    check = _CHECKS.get(kind.lower()) if dot else None
     if check is None:
         return {"status": "skipped", "message": "no syntax check for this kind of file"}
     if len(text) > MAX_CHARS:
