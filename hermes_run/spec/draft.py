@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.spec.locate import shown_path
 from hermes_run.spec.reading import nearest_file
 
 if TYPE_CHECKING:
@@ -67,16 +69,16 @@ def absolute(folder: Path, text: str) -> Path:
 
 def file_problem(path: Path) -> str:
     """Why `path` is no readable file, with the cure, or ""."""
+    name = shown_path(path)
     try:
-        if path.is_dir():
-            return f"{path} is a folder; name a file in it"
-        if not path.exists():
-            hint = nearest_file(path)
-            return f"{path} does not exist{hint}; paths count from the folder of the file they are in"
-        if not path.is_file():
-            return f"{path} is no regular file; name one"
-        if not os.access(path, os.R_OK):
-            return f"{path} cannot be read; check its permissions"
+        kind = os.stat(path).st_mode  # noqa: PTH116 - Path.exists() hides names that no file can have
+    except (FileNotFoundError, NotADirectoryError):
+        hint = nearest_file(path)
+        return f"{name} does not exist{hint}; paths count from the folder of the file they are in"
     except (OSError, ValueError) as error:
-        return f"cannot be found: {getattr(error, 'strerror', None) or error}; check the path"
-    return ""
+        return f"{name} cannot be found: {getattr(error, 'strerror', None) or error}; check the path"
+    if stat.S_ISDIR(kind):
+        return f"{name} is a folder; name a file in it"
+    if not stat.S_ISREG(kind):
+        return f"{name} is no regular file; name one"
+    return "" if os.access(path, os.R_OK) else f"{name} cannot be read; check its permissions"

@@ -187,6 +187,11 @@ def looks_like_key(text: str) -> bool:
     return is_random and any(c.isdigit() for c in text) and any(c.isalpha() for c in text)
 
 
+def is_surely_key(text: str) -> bool:
+    """Whether a value of a request looks like an API key, and not like the name of something."""
+    return re.match(r"sk-\S{6,}|Bearer\s+\S{8,}", text.strip()) is not None or holds_key(text)
+
+
 def holds_key(text: str) -> bool:
     """Whether a longer text (a prompt, a shell command) holds what looks like a real key."""
     return any(

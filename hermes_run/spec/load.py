@@ -74,7 +74,8 @@ def load_spec(
 
 
 def _well_shaped(tree: Node, mistakes: Mistakes, settings: Settings) -> Draft:
-    told = refuse_variables(tree, mistakes) | refuse_keys(tree, mistakes)
+    told = refuse_variables(tree, mistakes)
+    told |= refuse_keys(tree, mistakes, told)
     shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=_OTHER_NAMES)
     return Draft(shaped, bad, mistakes, settings)
 

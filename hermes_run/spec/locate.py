@@ -139,8 +139,7 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         if looks_like_key(value):
             return "a text that looks like a key"
-        text = json.dumps(value[:_SHOWN_CHARACTERS], ensure_ascii=False)
-        text = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
+        text = _printable(json.dumps(value[:_SHOWN_CHARACTERS], ensure_ascii=False))
         return text if len(value) <= _SHOWN_CHARACTERS else f'{text[:-1]}…"'
     if isinstance(value, dict):
         return "a map"
@@ -157,7 +156,12 @@ def _is_number(value: Any) -> bool:
 
 def shown_path(path: Path) -> str:
     """A path for a message: as it was given, without `x/../`."""
-    return os.path.normpath(path)
+    return _printable(os.path.normpath(path))
+
+
+def _printable(text: str) -> str:
+    """One line without anything that a terminal would act on."""
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 class Mistakes:

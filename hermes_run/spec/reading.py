@@ -384,11 +384,17 @@ def nearest_file(path: Path) -> str:
     from hermes_run.core.registry import did_you_mean
 
     try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
+        names = sorted(entry.name for entry in path.parent.iterdir())
+    except (OSError, ValueError):
         return ""
-    hint = did_you_mean(path.name, names)
-    return hint.removesuffix("?")
+    # Equal suffixes make any two names alike: there the rest decides.
+    stems = {name.removesuffix(path.suffix): name for name in names if name.endswith(path.suffix)}
+    hint = did_you_mean(path.stem, stems)
+    if hint:
+        return f"; did you mean {shown(stems[hint.split(chr(34))[1]])}"
+    return did_you_mean(path.name, [name for name in names if not name.endswith(path.suffix)]).removesuffix(
+        "?"
+    )
 
 
 def read_file(path: Path, source: Source, mistakes: Mistakes, *, may_be_empty: bool = False) -> Node | None:

@@ -91,7 +91,8 @@ def read_settings(path: Path) -> Settings:
     mistakes.stop_if_any()
     if whole is None:
         return Settings(source=path)
-    told = refuse_variables(whole, mistakes) | refuse_keys(whole, mistakes)
+    told = refuse_variables(whole, mistakes)
+    told |= refuse_keys(whole, mistakes, told)
     tree, _ = check_shape(whole, "settings", mistakes, told=told)
     _check_hosts(tree, mistakes)
     _check_names(tree, mistakes)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hermes_run.spec.keys_and_hosts import holds_key, is_variable_name, looks_like_key
+from hermes_run.spec.keys_and_hosts import holds_key, is_surely_key, is_variable_name, looks_like_key
 from hermes_run.spec.shape import KEY_NAMES, NO_KEYS_HERE, SENT_AS_IT_IS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from hermes_run.spec.locate import KeyPath, Mistakes, Node
 
 _INTERPOLATED = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)([:?+=-][^}]*)?\}")
 _BARE = re.compile(r"\$(?P<name>[A-Za-z_]\w*)(?=/|$)")
+_VARIABLES = ("api_key_env", "variable")
+"""Keys, of specs and of hermes.yaml, that want the name of a variable."""
 _FREE: tuple[KeyPath, ...] = (
     ("sandbox", "setup"),
     ("agent", "system_prompt"),
@@ -54,36 +58,33 @@ def _key(path: KeyPath) -> str:
     return ".".join(names)
 
 
-def refuse_keys(tree: Node, mistakes: Mistakes) -> set[KeyPath]:
-    """Note every API key that stands in the tree itself, without repeating it; returns where."""
+def refuse_keys(tree: Node, mistakes: Mistakes, told: Collection[KeyPath] = ()) -> set[KeyPath]:
+    """Note every API key that stands in the tree itself, without repeating it; returns where.
+
+    `told` are paths of values that are refused already.
+    """
     found: set[KeyPath] = set()
     for path, node in tree.walk():
         text = node.value
-        if isinstance(text, str) and path and _is_key(path, text):
+        if not isinstance(text, str) or not path or path in told:
+            continue
+        problem = ""
+        if _is_key(path, text):
+            problem = f"looks like an API key; {NO_KEYS_HERE}"
+        elif path[-1] in _VARIABLES and not is_variable_name(text):
+            problem = "must be the name of an environment variable (letters, digits and _), such as MY_KEY"
+        if problem:
             found.add(path)
-            mistakes.add(node.place, path, f"looks like an API key; {NO_KEYS_HERE}")
-        elif (
-            isinstance(text, str)
-            and path
-            and path[-1] in {"api_key_env", "variable"}
-            and not is_variable_name(text)
-        ):
-            found.add(path)
-            mistakes.add(
-                node.place,
-                path,
-                "must be the name of an environment variable (letters, digits and _), "
-                "such as OPENROUTER_API_KEY",
-            )
+            mistakes.add(node.place, path, problem)
     return found
 
 
 def _is_key(path: KeyPath, text: str) -> bool:
     name = str(path[-1])
-    if name in {"api_key_env", "variable"}:
+    if name in _VARIABLES:
         return looks_like_key(text)
     if path[:2] == SENT_AS_IT_IS:
-        return (_is_key_name(name) and name != "key" and bool(text)) or looks_like_key(text)
+        return (_is_key_name(name) and name != "key" and bool(text)) or is_surely_key(text)
     is_told_as_a_key = not _is_own(path) and _is_key_name(name)  # an unknown key: shape.py says so
     return holds_key(text) and not is_told_as_a_key
 

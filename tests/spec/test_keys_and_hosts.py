@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - whole messages, as people see them
 """A key goes only to hosts it is known for, however the URL is dressed up."""
 
 from __future__ import annotations
@@ -152,9 +153,11 @@ def test_the_host_that_is_judged_is_the_host_that_the_client_connects_to(url: st
 def test_the_refusal_has_the_line_to_add(folder: Path) -> None:
     text = REQUIRED + "model: {base_url: https://evil.example/v1, api_key_env: GITHUB_TOKEN}\n"
     assert mistakes(folder, text) == [
-        "spec.yaml:4:57: model.api_key_env: GITHUB_TOKEN is not known to belong to evil.example, and a key goes only "
-        "to hosts it is known for; if it is meant, add to ~/.config/hermes-run/hermes.yaml: "
-        "keys: [{variable: GITHUB_TOKEN, host: evil.example}]"
+        (
+            "spec.yaml:4:57: model.api_key_env: GITHUB_TOKEN is not known to belong to evil.example, and a key goes only "
+            "to hosts it is known for; if it is meant, add to ~/.config/hermes-run/hermes.yaml: "
+            "keys: [{variable: GITHUB_TOKEN, host: evil.example}]"
+        )
     ]
     settings = Settings(keys=(KeyPair(variable="GITHUB_TOKEN", host="evil.example"),))
     assert load(folder, text, settings=settings).model.api_key_env == "GITHUB_TOKEN"
@@ -170,8 +173,10 @@ def test_the_refusal_names_the_variable_that_is_meant(folder: Path) -> None:
 def test_plain_http_to_a_known_host_is_refused_with_its_own_words(folder: Path) -> None:
     text = REQUIRED + f"model: {{base_url: http://openrouter.ai/api/v1, api_key_env: {KEY}}}\n"
     assert mistakes(folder, text) == [
-        f"spec.yaml:4:61: model.api_key_env: {KEY} would go to openrouter.ai over plain http, readable on the way; "
-        "write https:// in model.base_url"
+        (
+            f"spec.yaml:4:61: model.api_key_env: {KEY} would go to openrouter.ai over plain http, readable on the way; "
+            "write https:// in model.base_url"
+        )
     ]
 
 
@@ -249,6 +254,11 @@ def test_a_key_in_a_spec_is_refused_and_not_repeated(folder: Path, text: str) ->
     )
 
 
+def test_names_and_numbers_in_a_request_are_no_keys(folder: Path) -> None:
+    body = "{lora: hf_adapter_v1, session: 550e8400-e29b-41d4-a716-446655440000, key: a, max_tokens: 3}"
+    assert load(folder, REQUIRED + f"model: {{extra_body: {body}}}\n").model.extra_body["key"] == "a"
+
+
 def test_a_key_given_by_set_is_refused_and_not_repeated(folder: Path) -> None:
     for text in (
         f"model.api_key={FAKE}",
@@ -262,8 +272,10 @@ def test_a_key_given_by_set_is_refused_and_not_repeated(folder: Path) -> None:
 
 def test_a_variable_name_that_is_none_is_refused(folder: Path) -> None:
     assert mistakes(folder, REQUIRED + "model: {api_key_env: MY-KEY}\n") == [
-        "spec.yaml:4:22: model.api_key_env: must be the name of an environment variable (letters, digits and _), such "
-        "as OPENROUTER_API_KEY"
+        (
+            "spec.yaml:4:22: model.api_key_env: must be the name of an environment variable (letters, digits and _), such "
+            "as MY_KEY"
+        )
     ]
 
 

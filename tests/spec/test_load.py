@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - whole messages, as people see them
 """From files and options to a Spec: layers, mistakes all at once, and back to YAML."""
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ agent: {max_turns: 0}
 without: web
 """
     assert mistakes(folder, text) == [
-        f"spec.yaml:2:17: dataset.path: the dataset {folder}/nope.jsonl does not exist; did you mean "
-        '"rows.jsonl"; paths count from the folder of the file they are in',
+        (
+            f"spec.yaml:2:17: dataset.path: the dataset {folder}/nope.jsonl does not exist; paths count "
+            "from the folder of the file they are in"
+        ),
         'spec.yaml:3:13: batch_size: must be a whole number, not the text "8"; take the quotes away',
         'spec.yaml:4:1: modle: unknown key; did you mean "model"?',
         "spec.yaml:5:20: agent.max_turns: must be 1 or more, not 0",
@@ -169,8 +172,8 @@ def test_set_takes_yaml_and_replaces_what_was_there(folder: Path) -> None:
         ("agent={max_turns: 1, max_turns: 2}", "--set agent: agent.max_turns: is written twice, first in line 1"),
         (
             "reasoning.effort=off",
-            "--set reasoning.effort: YAML reads off without quotes as false; write none to switch it off, or null to "
-            "leave it unset",
+            ("--set reasoning.effort: YAML reads off without quotes as false; write none to switch it off, or null to "
+            "leave it unset"),
         ),
         ("workers=1\n---\n2", "--set workers: a second YAML document begins here"),
         ("run_name=\udcff", "--set run_name: the character U+DCFF cannot stand in YAML; take it out"),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - whole messages, as people see them
 """The traps of YAML: each has one message that says what, where and the cure."""
 
 from __future__ import annotations
@@ -53,8 +54,10 @@ TRAPS = [
     ("x-a: &a [*a]\n", "4:10: x-a[0]: *a stands inside its own anchor; take it out"),
     (
         "agent:\n  system_prompt: a: b\n",
-        "5:19: is no YAML: mapping values are not allowed in this context; check the indentation, and put quotes "
-        "around text that holds a colon and a space",
+        (
+            "5:19: is no YAML: mapping values are not allowed in this context; check the indentation, and put quotes "
+            "around text that holds a colon and a space"
+        ),
     ),
     (
         "agent:\n  system_prompt: @home\n",
@@ -62,8 +65,10 @@ TRAPS = [
     ),
     (
         "without: [web\nworkers: 3\n",
-        "5:8: is no YAML: did not find expected ',' or ']' (while parsing a flow sequence that begins in line 4); "
-        "close the bracket, or put quotes around text that holds one",
+        (
+            "5:8: is no YAML: did not find expected ',' or ']' (while parsing a flow sequence that begins in line 4); "
+            "close the bracket, or put quotes around text that holds one"
+        ),
     ),
     ("run: \x07\n", "4:6: the character U+0007 cannot stand in YAML; take it out"),
     ("<<: 3\n", "4:5: << merges maps; write an alias of a map after it"),

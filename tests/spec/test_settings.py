@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - whole messages, as people see them
 """hermes.yaml: which one is read, and what is said about a wrong one."""
 
 from __future__ import annotations
@@ -61,8 +62,10 @@ def test_a_file_that_git_tracks_is_not_read_and_the_warning_has_the_cure(folder:
     assert settings.log.backups == 1
     own = folder / "config/hermes-run/hermes.yaml"
     assert settings.warnings == (
-        "./hermes.yaml is not read: git tracks it, so it may be a stranger's; "
-        f"move it to {own}, or name it: --config hermes.yaml, or untrack it: git rm --cached hermes.yaml",
+        (
+            "./hermes.yaml is not read: git tracks it, so it may be a stranger's; "
+            f"move it to {own}, or name it: --config hermes.yaml, or untrack it: git rm --cached hermes.yaml"
+        ),
     )
     assert load_settings(Path("hermes.yaml")).log.backups == 2
 
@@ -120,23 +123,23 @@ WRONG = [
     ("endpoints: {e: {}}", "1:13: endpoints.e.base_url: is required and missing; add base_url: … (Such as http://127.0.0.1:8000/v1)"),
     (
         "endpoints: {e: {base_url: localhost:8000}}",
-        "1:27: endpoints.e.base_url: must begin with https:// (or http:// for this machine), such as "
-        "http://127.0.0.1:8000/v1",
+        ("1:27: endpoints.e.base_url: must begin with https:// (or http:// for this machine), such as "
+        "http://127.0.0.1:8000/v1"),
     ),
     (
         "endpoints: {e: {base_url: http://x, api_key: abc}}",
-        "1:37: endpoints.e.api_key: a key itself is never written down here; put it into an environment variable and "
-        "name that variable: api_key_env: MY_KEY",
+        ("1:37: endpoints.e.api_key: a key itself is never written down here; put it into an environment variable and "
+        "name that variable: api_key_env: MY_KEY"),
     ),
     (
         "endpoints: {e: {base_url: http://x, dialect: vlm}}",
-        "1:46: endpoints.e.dialect: must be one of openrouter, nous, openai, anthropic, google, vllm, generic, null, "
-        'not "vlm"; did you mean "vllm"?',
+        ("1:46: endpoints.e.dialect: must be one of openrouter, nous, openai, anthropic, google, vllm, generic, null, "
+        'not "vlm"; did you mean "vllm"?'),
     ),
     (
         "keys: [{variable: sk-0123456789, host: x}]",
-        "1:19: keys[0].variable: looks like an API key; a key itself is never written down here; put it into an "
-        "environment variable and name that variable: api_key_env: MY_KEY",
+        ("1:19: keys[0].variable: looks like an API key; a key itself is never written down here; put it into an "
+        "environment variable and name that variable: api_key_env: MY_KEY"),
     ),
     ("keys: [{variable: A}]", "1:8: keys[0].host: is required and missing; add host: … (A host name, or host:port)"),
     (

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - whole messages, as people see them
 """Keys that do not exist, stand in the wrong place, or hold the wrong thing (case C28)."""
 
 from __future__ import annotations
@@ -31,28 +32,38 @@ WRONG = [
     # a wrong word
     (
         "reasoning: {effort: hihg}",
-        "4:21: reasoning.effort: must be one of none, minimal, low, medium, high, xhigh, max, ultra, null, not "
-        '"hihg"; did you mean "high"?',
+        (
+            "4:21: reasoning.effort: must be one of none, minimal, low, medium, high, xhigh, max, ultra, null, not "
+            '"hihg"; did you mean "high"?'
+        ),
     ),
     (
         'reasoning: {effort: "off"}',
-        "4:21: reasoning.effort: must be one of none, minimal, low, medium, high, xhigh, max, ultra, null, not "
-        '"off"; write none to switch reasoning off',
+        (
+            "4:21: reasoning.effort: must be one of none, minimal, low, medium, high, xhigh, max, ultra, null, not "
+            '"off"; write none to switch reasoning off'
+        ),
     ),
     (
         "reasoning: {effort: off}",
-        "4:21: reasoning.effort: YAML reads off without quotes as false; write none to switch it off, or null to "
-        "leave it unset",
+        (
+            "4:21: reasoning.effort: YAML reads off without quotes as false; write none to switch it off, or null to "
+            "leave it unset"
+        ),
     ),
     (
         "reasoning: {effort: no}",
-        "4:21: reasoning.effort: YAML reads no without quotes as false; write none to switch it off, or null to "
-        "leave it unset",
+        (
+            "4:21: reasoning.effort: YAML reads no without quotes as false; write none to switch it off, or null to "
+            "leave it unset"
+        ),
     ),
     (
         "reasoning: {effort: on}",
-        "4:21: reasoning.effort: YAML reads on without quotes as true; write one of none, minimal, low, medium, "
-        "high, xhigh, max, ultra, null",
+        (
+            "4:21: reasoning.effort: YAML reads on without quotes as true; write one of none, minimal, low, medium, "
+            "high, xhigh, max, ultra, null"
+        ),
     ),
     (
         "sandbox: {network: Full}",
@@ -71,8 +82,10 @@ WRONG = [
     ("model: {name: no}", '4:15: model.name: YAML reads no without quotes as false; write "no" in quotes'),
     (
         'filters: {require_reasoning: "true"}',
-        '4:30: filters.require_reasoning: must be true or false, not the text "true"; write true or false without '
-        "quotes",
+        (
+            '4:30: filters.require_reasoning: must be true or false, not the text "true"; write true or false without '
+            "quotes"
+        ),
     ),
     ("agent: 10", "4:8: agent: must be a map, not 10"),
     ("agent: fast", '4:8: agent: must be a map, not the text "fast"; write keys below it'),
@@ -123,9 +136,11 @@ def test_a_run_name_of_the_contract_is_accepted(folder: Path, name: str) -> None
 
 def test_a_key_with_line_ends_cannot_break_the_list_of_mistakes(folder: Path) -> None:
     assert mistakes(folder, REQUIRED + '"evil\\n\\e[31m: 1": 1\n') == [
-        'spec.yaml:4:1: "evil\\n\\u001b[31m: 1": unknown key; known here: extends, run_name, dataset, batch_size, '
-        "workers, samples, seed, distribution, without, model, provider_routing, reasoning, agent, sandbox, "
-        "toolsets, tools, filters, checks, limits, engine, reuse, output, logging; your own keys begin with x-"
+        (
+            'spec.yaml:4:1: "evil\\n\\u001b[31m: 1": unknown key; known here: extends, run_name, dataset, batch_size, '
+            "workers, samples, seed, distribution, without, model, provider_routing, reasoning, agent, sandbox, "
+            "toolsets, tools, filters, checks, limits, engine, reuse, output, logging; your own keys begin with x-"
+        )
     ]
 
 

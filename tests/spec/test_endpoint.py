@@ -1,0 +1,183 @@
+# ruff: noqa: E501 - whole messages, as people see them
+"""Where the model is asked, with which key, and what is warned of before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hermes_run.errors import KeyMissing, SpecError
+from hermes_run.spec.endpoint import read_key, resolve, warnings_of
+from hermes_run.spec.model import EndpointSetting, Settings
+from tests.spec.writing import REQUIRED, load, mistakes, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCAL = EndpointSetting(
+    base_url="http://127.0.0.1:8000/v1/", api_key_env="VLLM_KEY", dialect="vllm", honours=("reasoning",)
+)
+SETTINGS = Settings(endpoints={"local": LOCAL})
+
+
+def test_openrouter_honours_both_and_gets_its_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", " sk-or-1\n")
+    found = resolve(load(folder, REQUIRED), Settings())
+    assert found.base_url == "https://openrouter.ai/api/v1"
+    assert found.api_key is not None
+    assert found.api_key.reveal() == "sk-or-1"
+    assert (found.dialect, found.honours_reasoning, found.honours_routing) == ("openrouter", True, True)
+    assert "sk-or-1" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("url", "dialect"),
+    [
+        ("https://api.openai.com/v1", "openai"),
+        ("https://inference-api.nousresearch.com/v1", "nous"),
+        ("https://openrouter.ai.evil.example/v1", "generic"),
+        ("http://127.0.0.1:8000/v1", "generic"),
+    ],
+)
+def test_another_host_honours_nothing_unless_it_is_said(folder: Path, url: str, dialect: str) -> None:
+    spec = load(folder, REQUIRED + f"model: {{base_url: {url}, api_key_env: null}}\n")
+    found = resolve(spec, Settings())
+    assert (found.dialect, found.honours_reasoning, found.honours_routing) == (dialect, False, False)
+    assert found.api_key is None
+
+
+def test_a_named_endpoint_brings_its_address_key_and_dialect(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_KEY", "abc")
+    spec = load(folder, REQUIRED + "model: {endpoint: local}\n", settings=SETTINGS)
+    assert spec.model.base_url == LOCAL.base_url
+    found = resolve(spec, SETTINGS)
+    assert (found.base_url, found.api_key_env, found.dialect) == (
+        "http://127.0.0.1:8000/v1",
+        "VLLM_KEY",
+        "vllm",
+    )
+    assert (found.honours_reasoning, found.honours_routing) == (True, False)
+
+
+def test_an_unset_variable_stops_with_the_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = load(folder, REQUIRED)
+    expected = (
+        "the environment variable OPENROUTER_API_KEY (model.api_key_env) is not set; export OPENROUTER_API_KEY=… before "
+        "the run, or write model.api_key_env: null if openrouter.ai wants no key"
+    )
+    for value in (None, "", " \n"):
+        if value is not None:
+            monkeypatch.setenv("OPENROUTER_API_KEY", value)
+        with pytest.raises(KeyMissing) as caught:
+            read_key(spec, Settings())
+        assert str(caught.value) == expected
+        assert caught.value.exit_code == 4
+    with pytest.raises(KeyMissing):
+        load(folder, REQUIRED, require_key=True)
+
+
+def test_the_key_of_the_command_line_wins_and_the_variable_may_be_unset(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = load(folder, REQUIRED)
+    for value in (None, "other"):
+        if value is not None:
+            monkeypatch.setenv("OPENROUTER_API_KEY", value)
+        key = read_key(spec, Settings(), "mine")
+        assert key is not None
+        assert key.reveal() == "mine"
+
+
+def test_a_key_with_line_ends_or_quotes_of_print_is_refused_without_showing_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "“sk-or-1”")
+    with pytest.raises(
+        KeyMissing, match=r"^the environment variable OPENROUTER_API_KEY holds characters"
+    ) as caught:
+        read_key(load(folder, REQUIRED), Settings())
+    assert "sk-or" not in str(caught.value)
+    with pytest.raises(KeyMissing, match=r"^--api-key holds characters"):
+        read_key(load(folder, REQUIRED), Settings(), "a\nHost: b")
+
+
+def test_a_spec_made_by_hand_cannot_send_a_key_elsewhere(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-or-1")
+    spec = load(folder, REQUIRED)
+    spec = replace(spec, model=replace(spec.model, base_url="https://evil.example/v1"))
+    with pytest.raises(SpecError, match="may not be sent"):
+        resolve(spec, Settings())
+
+
+def test_a_tape_wants_neither_endpoint_nor_key(folder: Path) -> None:
+    write(folder, "replies: []\n", "tape.yaml")
+    text = (
+        REQUIRED
+        + "model: {name: scripted, script: tape.yaml, base_url: https://evil.example, api_key_env: X_KEY}\n"
+    )
+    spec = load(folder, text)
+    assert spec.model.api_key_env is None
+    assert read_key(spec, Settings()) is None
+    assert read_key(spec, Settings(), "mine") is None
+    assert warnings_of(spec, Settings()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("reasoning: {effort: high}", "reasoning.effort: high is not sent: http://127.0.0.1:8000/v1 (generic) is not known to honour it; take it out, or name the endpoint in hermes.yaml with honours: [reasoning] and use model.endpoint"),
+        ("reasoning: {effort: none}\nfilters: {require_reasoning: false}", "reasoning.effort: none is not sent: "),
+        ("reasoning: {disabled: true}\nfilters: {require_reasoning: false}", "reasoning.disabled is not sent: "),
+        ("provider_routing: {sort: price}", "provider_routing is not sent: http://127.0.0.1:8000/v1 (generic) is not known to honour it; take it out, or name the endpoint in hermes.yaml with honours: [routing] and use model.endpoint"),
+    ],
+)  # fmt: skip
+def test_what_the_endpoint_does_not_honour_is_never_dropped_in_silence(
+    folder: Path, text: str, warning: str
+) -> None:
+    spec = load(folder, REQUIRED + "model: {base_url: http://127.0.0.1:8000/v1}\n" + text + "\n")
+    (found,) = warnings_of(spec, Settings())
+    assert found.startswith(warning)
+    assert warnings_of(load(folder, REQUIRED + text + "\n"), Settings()) == []
+
+
+def test_an_endpoint_that_honours_it_is_not_warned_of(folder: Path) -> None:
+    text = REQUIRED + "model: {endpoint: local}\nreasoning: {effort: low}\n"
+    assert warnings_of(load(folder, text, settings=SETTINGS), SETTINGS) == []
+
+
+def test_switching_reasoning_off_while_requiring_it_is_warned_of(folder: Path) -> None:
+    (found,) = warnings_of(load(folder, REQUIRED + "reasoning: {disabled: true}\n"), Settings())
+    assert found.endswith("would be discarded; set filters.require_reasoning: false")
+
+
+def test_a_key_over_plain_http_is_warned_of(folder: Path) -> None:
+    settings = Settings(
+        endpoints={"lan": EndpointSetting(base_url="http://gpu1:8000/v1", api_key_env="MY_KEY")}
+    )
+    spec = load(folder, REQUIRED + "model: {endpoint: lan}\n", settings=settings)
+    assert warnings_of(spec, settings) == [
+        "MY_KEY goes to gpu1 over plain http, readable on the way; use https:// if you can"
+    ]
+
+
+def test_the_warnings_of_the_settings_are_told_too(folder: Path) -> None:
+    assert warnings_of(load(folder, REQUIRED), Settings(warnings=("a",))) == ["a"]
+
+
+def test_an_endpoint_that_is_not_there_says_why_and_where(folder: Path) -> None:
+    text = REQUIRED + "model: {endpoint: locl}\n"
+    assert mistakes(folder, text, settings=SETTINGS) == [
+        (
+            'spec.yaml:4:19: model.endpoint: there is no endpoint "locl"; did you mean "local"? endpoints are named in '
+            "~/.config/hermes-run/hermes.yaml, as endpoints: {NAME: {base_url: …}}"
+        )
+    ]
+    settings = Settings(warnings=("./hermes.yaml is not read: git tracks it",))
+    assert "(./hermes.yaml is not read: git tracks it)" in mistakes(folder, text, settings=settings)[0]
