@@ -2,8 +2,8 @@
 
 `AsyncOpenAI.post` sends bytes that are encoded here, once per message, and hands back the raw response:
 `chat.completions.create` would transform every message again on every call. Retries are off: `retry.py`
-owns them. Nothing is read from the environment, so neither OPENAI_* nor proxy variables change what is
-sent or where it goes.
+owns them. Neither OPENAI_* nor proxy variables of the environment change what is sent or where it goes
+(SSL_CERT_FILE and SSL_CERT_DIR, which name the machine's certificates, hold as everywhere).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_run import __version__
-from hermes_run.errors import KeyMissing
+from hermes_run.errors import KeyMissing, SpecError
 from hermes_run.models.limiter import Gate
 from hermes_run.models.replies import UNKNOWN_USAGE, read_reply
 from hermes_run.models.requests import check_extra_body, encode_message, opening_bytes, request_body
@@ -50,6 +50,19 @@ def checked_key(config: ModelConfig) -> str:
     return key
 
 
+def check_base_url(base_url: str) -> None:
+    """Raises SpecError for what is no http(s) URL."""
+    try:
+        parts = urlsplit(base_url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_url = False
+    if not is_url:
+        raise SpecError(
+            f"model.base_url: {base_url!r} is no http or https URL, such as http://127.0.0.1:8000/v1"
+        )
+
+
 def _where(base_url: str) -> str:
     """The URL for messages: no user, password or query."""
     parts = urlsplit(base_url)
@@ -65,7 +78,9 @@ def _make_client(config: ModelConfig, key: str) -> AsyncOpenAI:
     class Client(AsyncOpenAI):
         """Sends our headers only. The SDK's own name the machine, and OPENAI_CUSTOM_HEADERS adds to them."""
 
-        _platform = "Unknown"  # else the SDK finds it out in threads before the first requests
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self._platform = "Unknown"  # else the SDK finds it out in a thread for each of the first calls
 
         @property
         def default_headers(self) -> dict[str, str | Omit]:
@@ -100,13 +115,15 @@ def _make_client(config: ModelConfig, key: str) -> AsyncOpenAI:
 class OpenAIClient:
     """A model at an endpoint, for one run.
 
-    Raises SpecError for an `extra_body` that cannot be, KeyMissing for a key that cannot be sent.
+    Raises SpecError for a `base_url` or `extra_body` that cannot be, KeyMissing for a key that cannot
+    be sent.
     """
 
     def __init__(self, config: ModelConfig, policy: RetryPolicy | None = None) -> None:
         import httpx2
         import openai
 
+        check_base_url(config.base_url)
         check_extra_body(config.extra_body)
         self.config = config
         self._key = checked_key(config)
@@ -160,7 +177,8 @@ class OpenAIClient:
         except self._status_error as error:
             self._endpoint.was_reached = True
             answer = error.response
-            _log.debug("HTTP %d: %.2000s", answer.status_code, self._masked(answer.text))
+            level = logging.DEBUG if answer.status_code == 429 else logging.INFO  # the gate logs those
+            _log.log(level, "HTTP %d: %.2000s", answer.status_code, self._masked(answer.text))
             raise Unusable(
                 judge_error(answer.status_code, answer.headers, answer.content, self._key)
             ) from None
@@ -172,13 +190,15 @@ class OpenAIClient:
     def _unusable(self, cause: BaseException | None) -> Unusable:
         """What a request without an answer means."""
         text = str(cause) or type(cause).__name__
-        _log.debug("%s: %s", type(cause).__name__, self._masked(text))
+        _log.info("%s: %s", type(cause).__name__, self._masked(text))
         if isinstance(cause, self._unreached):
             return Unusable(Verdict("retry", text, unreached=True))
         if isinstance(cause, self._undecodable):
             return Unusable(Verdict("retry", "the reply cannot be decompressed"), UNKNOWN_USAGE)
         is_told = text.startswith("connection dropped")
-        return Unusable(Verdict("retry", text if is_told else f"connection dropped: {text}"))
+        was_answered = text.endswith("in the middle of the reply")
+        verdict = Verdict("retry", text if is_told else f"connection dropped: {text}")
+        return Unusable(verdict, UNKNOWN_USAGE if was_answered else None)
 
     def _masked(self, text: str) -> str:
         return text.replace(self._key, "…") if self._key else text

@@ -213,6 +213,8 @@ def _first_choice(data: Any, usage: Usage, secret: str) -> tuple[dict[str, Any],
     error = data.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
     if error:
         message = error.get("message") if isinstance(error, dict) else error
+        if choice is None and usage.calls_without_usage:
+            usage = Usage()  # an error alone is not billed unless it says so
         raise Unusable(Verdict("retry", f"an error inside the reply: {scrub(str(message), secret)}"), usage)
     if choice is None:
         raise Unusable(Verdict("retry", "a reply without choices"), usage)

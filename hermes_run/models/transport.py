@@ -227,7 +227,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the response is read already. Raises httpx2.RequestError."""
         url = request.url
-        origin = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
+        origin = (url.scheme, url.raw_host.decode(), url.port or (443 if url.scheme == "https" else 80))
         message = _request_bytes(request)
         connection = self._take(origin) or await self._connect(origin)
         try:

@@ -80,11 +80,14 @@ _VARYING = re.compile(
 )
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
 def scrub(text: str, secret: str = "") -> str:
     """One short line of `text` without ids, times, ports, temporary paths and keys."""
     if secret:
         text = text.replace(secret, "…")
-    line = " ".join(_VARYING.sub("…", clean(text)).split())
+    line = " ".join(_VARYING.sub("…", _CONTROL.sub(" ", clean(text))).split())
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
 
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
+import ssl
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx2
 import pytest
 
 from hermes_run.core.messages import User
 from hermes_run.core.task import PromptTask
-from hermes_run.errors import EndpointUnreachable, ProviderError
+from hermes_run.errors import EndpointUnreachable, ProviderError, SpecError
 from hermes_run.models.config import ModelConfig
 from hermes_run.models.openai import OpenAIClient
-from hermes_run.models.transport import _Connection
+from hermes_run.models.transport import DirectTransport, _Connection
 from tests.models.conftest import QUICK, ask_once
 from tests.servers import Answer, says
 
@@ -162,3 +167,58 @@ def test_rounds_leave_no_connection_and_no_object_behind(server: ModelServer) ->
 def test_tls_to_a_plain_port_names_the_trouble(server: ModelServer) -> None:
     with pytest.raises(EndpointUnreachable, match=r"no TLS there|no connection"):
         ask_once(server.url.replace("http:", "https:"), "hi")
+
+
+CERTIFICATE = Path(__file__).parent.parent / "data" / "loopback-tls.pem"
+
+
+async def over_tls(calls: int, trusted: ssl.SSLContext | None) -> tuple[list[int], int]:
+    """Statuses and number of connections of some requests to a TLS server, one after the other."""
+    connections = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    transport = DirectTransport(max_idle=4, ssl_context=trusted)
+    try:
+        port = server.sockets[0].getsockname()[1]
+        answers = [
+            await transport.handle_async_request(httpx2.Request("GET", f"https://localhost:{port}/"))
+            for _ in range(calls)
+        ]
+        return [answer.status_code for answer in answers], connections
+    finally:
+        await transport.aclose()
+        server.close()
+        await asyncio.sleep(0.05)
+
+
+def test_a_tls_connection_is_checked_and_kept() -> None:
+    trusted = ssl.create_default_context(cafile=CERTIFICATE)
+    assert asyncio.run(over_tls(3, trusted)) == ([200] * 3, 1)
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused() -> None:
+    with pytest.raises(httpx2.ConnectError, match=r"certificate refused: self.signed certificate"):
+        asyncio.run(over_tls(1, None))
+
+
+def test_a_compressed_reply_is_read(server: ModelServer, ask: Ask) -> None:
+    body = gzip.compress(says("fine").body)
+    server.script("[a]", Answer(body=body, headers={"Content-Encoding": "gzip"}))
+    assert ask("[a]").message.text == "fine"
+
+
+@pytest.mark.parametrize("url", ["localhost:8000/v1", "ftp://x/v1", "http:///v1", "", "http://x:99999/v1"])
+def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
+    with pytest.raises(SpecError, match=r"model\.base_url"):
+        ask_once(url, "hi")

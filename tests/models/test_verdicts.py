@@ -38,6 +38,7 @@ def test_retry_after_is_read_as_seconds_or_date_and_capped(
     [
         ("Model overloaded, 4096 tokens of 8192", "Model overloaded, 4096 tokens of 8192"),
         ("a\n  b\tc", "a b c"),
+        ("\x1b[31mred\x00\x9b", "[31mred"),
         ("http://127.0.0.1:8123/v1 failed", "http://127.0.0.1…/v1 failed"),
         ("request chatcmpl-9xYz12 failed", "request … failed"),
         ("hash 00ff12ab34cd56ef", "hash …"),
