@@ -1,6 +1,6 @@
 r"""Identity: canonical JSON, content keys, rollout keys, and the randomness that hangs on them.
 
-Canonical JSON, version 1 (frozen by golden vectors in `tests/core/test_keys.py`):
+Canonical JSON, version 1 (frozen by golden vectors in `tests/data`):
 
 - UTF-8, no white space; object keys sorted by code point, each once; keys are strings.
 - Strings as they are, never normalised: composed and decomposed accents, trailing spaces and case
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +31,8 @@ KEY_VERSION = 1
 """Version of the content key's definition. Raising it moves every key: never for a new row field."""
 
 _EXACT = 2**53
+_KEY = re.compile("([0-9a-f]{32})#(0|[1-9][0-9]{0,9})")
+_LAST_ORDINAL = 2**32 - 1
 
 _encode_text = msgspec.json.Encoder(order="sorted").encode
 """Canonical JSON where there are only clean strings, lists and maps of them: several times faster."""
@@ -47,14 +50,20 @@ def _canonical(value: Any) -> Any:
     if isinstance(value, dict):
         if not all(isinstance(name, str) for name in value):
             raise TypeError("canonical JSON has string keys only")
-        return {clean(name): _canonical(item) for name, item in value.items()}
+        cleaned = {clean(name): _canonical(item) for name, item in value.items()}
+        if len(cleaned) < len(value):
+            raise ValueError("two keys of an object are the same text and would stand twice")
+        return cleaned
     if isinstance(value, list | tuple):
         return [_canonical(item) for item in value]
     raise TypeError(f"{type(value).__name__} is no JSON value")
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one spelling of a JSON value. Raises ValueError for NaN, TypeError for what is no JSON."""
+    """The one spelling of a JSON value.
+
+    Raises ValueError for NaN and for keys that are the same text, TypeError for what is no JSON.
+    """
     text = json.dumps(
         _canonical(value), ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False
     )
@@ -74,16 +83,20 @@ def content_key(
     setup: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
 ) -> str:
-    """xxh3_128 (hex) over the canonical JSON of what defines a row's work. Empty fields are left out."""
-    work: dict[str, Any] = {"prompt": clean(prompt)}
+    """xxh3_128 (hex) over the canonical JSON of what defines a row's work. Empty fields are left out.
+
+    The texts are clean (`core.text`), as rows hold them: cleaned here again, a row with a lone
+    surrogate would get another key than its canonical JSON has.
+    """
+    work: dict[str, Any] = {"prompt": prompt}
     if image:
-        work["image"] = clean(image)
+        work["image"] = image
     if cwd:
-        work["cwd"] = clean(cwd)
+        work["cwd"] = cwd
     if setup:
-        work["setup"] = [clean(command) for command in setup]
+        work["setup"] = setup
     if files:
-        work["files"] = {clean(path): clean(text) for path, text in files.items()}
+        work["files"] = files
     return digest(_encode_text(work))
 
 
@@ -94,16 +107,10 @@ def rollout_key(content: str, ordinal: int) -> str:
 
 def split_key(key: str) -> tuple[str, int] | None:
     """Content key and ordinal of a rollout key, or None when `key` is none."""
-    content, mark, ordinal = key.partition("#")
-    well_formed = (
-        mark == "#"
-        and len(content) == 32
-        and all(c in "0123456789abcdef" for c in content)
-        and ordinal.isascii()
-        and ordinal.isdigit()
-        and str(int(ordinal)) == ordinal
-    )
-    return (content, int(ordinal)) if well_formed else None
+    match = _KEY.fullmatch(key)
+    if match is None or int(match[2]) > _LAST_ORDINAL:
+        return None
+    return match[1], int(match[2])
 
 
 def pack_key(key: str) -> bytes:

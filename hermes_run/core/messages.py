@@ -56,7 +56,7 @@ class Usage(Struct, frozen=True):
 
     Unknown is not zero: the last two fields count what was not reported.
     `prompt_tokens` contain `cached_tokens`, and `completion_tokens` contain `reasoning_tokens`.
-    `cost` is in USD.
+    `cost` is in USD; sums are rounded to 1e-10 part by part, so that their order changes nothing.
     """
 
     prompt_tokens: int = 0
@@ -76,7 +76,7 @@ class Usage(Struct, frozen=True):
             self.total_tokens + other.total_tokens,
             self.cached_tokens + other.cached_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
-            round(self.cost + other.cost, 10),
+            round(round(self.cost, 10) + round(other.cost, 10), 10),
             self.calls + other.calls,
             self.calls_without_usage + other.calls_without_usage,
             self.calls_without_cost + other.calls_without_cost,

@@ -15,6 +15,7 @@ _MARK = "\U0010d7ff"
 _ODD = re.compile("[\ud800-\udfff\U0010d7ff-\U0010dfff]")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _CLEAN = re.compile("\U0010d7ff([\U0010d7ff-\U0010dfff])|([\U0010d800-\U0010dfff])")
+_NO_BYTES = re.compile("([\ud800-\udc7f\udd00-\udfff]+)")
 _OFFSET = 0x100000
 
 
@@ -52,8 +53,8 @@ def clean_bytes(data: bytes) -> str:
 
 def restore_bytes(text: str) -> bytes:
     """The bytes that `clean_bytes` was given; halves that are no bytes are kept in their 3-byte form."""
-    restored = restore(text)
-    try:
-        return restored.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return restored.encode("utf-8", "surrogatepass")
+    parts = _NO_BYTES.split(restore(text))  # halves stand in every second place
+    return b"".join(
+        part.encode("utf-8", "surrogatepass" if place % 2 else "surrogateescape")
+        for place, part in enumerate(parts)
+    )

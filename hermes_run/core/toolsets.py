@@ -42,15 +42,15 @@ TOOLSETS: dict[str, tuple[str, ...]] = {
     "debugging": ("terminal", "process", "web", "file"),
     "safe": ("web", "vision", "image_gen"),
 }
-"""Toolset -> its members: tools, or other toolsets. A name that is both is the tool, when inside."""
+"""Toolset -> its members: tools, or other toolsets. A name that is both is the tool."""
 
 
 def tools_of(toolset: str, own: Mapping[str, Sequence[str]] | None = None) -> tuple[str, ...]:
     """The tools of a toolset, includes resolved, each once, in the order written.
 
-    A member that names a toolset other than the one it stands in is included whole. `own` are a
-    spec's toolsets, which win over built-in ones. Raises UnknownName for a toolset that is nowhere,
-    and for one that includes itself.
+    A member that names another toolset is included whole, unless that toolset has a tool of its own
+    name (`terminal`, `todo`): then it is the tool. `own` are a spec's toolsets, which win over built-in
+    ones. Raises UnknownName for a toolset that is nowhere, and for one that includes itself.
     """
     tables = {**TOOLSETS, **(own or {})}
 
