@@ -17,6 +17,7 @@ from hermes_run.store.disk import replace_file
 from hermes_run.store.entry import Entry
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import Planned, merge, statistics_json
+from hermes_run.store.recovery import write_off
 from hermes_run.store.verify import hash_file
 from hermes_run.store.writer import Checkpoint
 
@@ -54,7 +55,7 @@ def finish(
     observer.phase("merging")
     merged = merge(folder, journal, planned(plan))
     for entry in merged.lost:
-        journal.append_lost(entry)
+        write_off(folder, journal, entry)
     journal.begin_sync()()
     for text in merged.warnings:
         observer.warn(text)

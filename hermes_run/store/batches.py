@@ -79,3 +79,18 @@ def set_aside(path: Path, data: bytes) -> Path:
         stream.flush()
         os.fsync(stream.fileno())
     return bad
+
+
+def blank_out(folder: Path, place: Place | JournalLine) -> None:
+    """Turn a damaged line into spaces, its bytes kept aside: offsets stay, and the file can be read."""
+    path = batch_path(folder, place.batch)
+    with path.open("r+b") as stream:
+        stream.seek(place.offset)
+        found = stream.read(place.length)
+        if not found.strip():
+            return
+        set_aside(path, found)
+        stream.seek(place.offset)
+        stream.write(b" " * len(found) + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from hermes_run.core.keys import pack_key, split_key
 from hermes_run.core.trajectory import Status
-from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, set_aside
+from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, blank_out, set_aside
 from hermes_run.store.lines import adopted_line
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_run.core.contracts import Filter
+    from hermes_run.store.entry import JournalLine
     from hermes_run.store.journal import Journal
 
 
@@ -90,7 +91,10 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
                 sound_end[entry.batch] = max(sound_end[entry.batch], end)
     for number, keys in sorted(gone.items()):
         for key in keys:
-            journal.append_lost(journal.at(journal.fold.offset(key)))
+            entry = journal.at(journal.fold.offset(key))
+            if entry.offset + entry.length < sound_end[number]:
+                blank_out(folder, entry)
+            journal.append_lost(entry)
         found.lost += len(keys)
         found.lost_keys.update(keys)
         found.warnings.append(
@@ -99,6 +103,13 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
         )
     for number in numbers:
         journal.batches[number] = sound_end[number]
+
+
+def write_off(folder: Path, journal: Journal, entry: JournalLine) -> None:
+    """Note that an entry's line is damaged, or gone: its rollout is pending again."""
+    if batch_path(folder, entry.batch).exists():
+        blank_out(folder, entry)
+    journal.append_lost(entry)
 
 
 def _adopt_tail(

@@ -85,21 +85,23 @@ def _of_lines(run: Path, view: JournalView) -> list[str]:
             if line is not None and content_hash(decode_record(line)) != entry.hash:
                 found.append(f"{view.path}: the hash of {entry.key} is not that of its trajectory")
     for number in batch_numbers(run):
-        found += _uncovered(batch_path(run, number), sorted(covered.get(number, ())))
+        spans = sorted(covered.get(number, ()))
+        written = {offset for batch, offset in written_off if batch == number}
+        found += _uncovered(batch_path(run, number), spans, written)
     return found
 
 
-def _uncovered(path: Path, spans: list[tuple[int, int]]) -> list[str]:
+def _uncovered(path: Path, spans: list[tuple[int, int]], written_off: set[int]) -> list[str]:
     """Bytes of a batch file that no entry points to, and that are not kept in its .bad file."""
     data, bad = path.read_bytes(), path.with_name(f"{path.name}.bad")
     aside = bad.read_bytes() if bad.exists() else b""
     found, end = [], 0
     for offset, length in [*spans, (len(data), 0)]:
-        gap = data[end:offset].strip(b"\n")
+        gap = data[end:offset].strip()
         if gap and gap not in aside:
             found.append(f"{path}: {len(gap)} bytes from byte {end} on belong to no entry")
         end = max(end, offset + length)
-        if length and data[end : end + 1] != b"\n":
+        if length and offset not in written_off and data[end : end + 1] != b"\n":
             found.append(f"{path}: the line at byte {offset} has no end")
         end += 1
     return found

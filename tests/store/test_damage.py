@@ -1,0 +1,232 @@
+"""Damaged files: what opening mends by itself, what verify finds, what repair rebuilds."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.flow.lab import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TAPE = {"conversations": [{"turns": [{"reasoning": "r", "text": "naïve {{prompt}} € done"}]}]}
+SPEC = {"batch_size": 10, "workers": 1, "distribution": {"todo": 100}, "sandbox": {"backend": "bubblewrap"}}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A run of three rows that has ended."""
+    lab = Lab(tmp_path_factory.mktemp("finished") / "lab", dict(SPEC))
+    lab.write_tape(TAPE)
+    lab.write_prompts("a", "b", "c")
+    assert lab.run("-q").code == 0
+    return lab
+
+
+@pytest.fixture
+def lab(finished: Lab, tmp_path: Path) -> Lab:
+    """A copy of it, with a fourth row pending."""
+    import shutil
+
+    shutil.copytree(finished.folder, tmp_path / "lab")
+    copy = Lab(tmp_path / "lab", dict(finished.spec))
+    copy.write_prompts("a", "b", "c", "d")
+    return copy
+
+
+def lines_of(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def resume(lab: Lab) -> str:
+    """Run it to its end; what it said."""
+    result = lab.run()
+    assert result.code == 0, result.err
+    assert "Traceback" not in result.err
+    assert [line["conversations"][0]["value"] for line in lab.lines()] == ["a", "b", "c", "d"]
+    for batch in lab.run_dir.glob("batch_*.jsonl"):
+        assert all(json.loads(line)["key"] for line in lines_of(batch) if line.strip()), "a merged line"
+    lab.assert_sound()
+    return result.out + result.err
+
+
+def ran_anew(lab: Lab) -> int:
+    """Lines in batch files after the first."""
+    return sum(
+        len(lines_of(path)) for path in lab.run_dir.glob("batch_*.jsonl") if path.name != "batch_0.jsonl"
+    )
+
+
+def test_a_last_line_cut_in_the_middle_of_a_string_is_run_again_and_its_bytes_are_kept(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    torn = lines_of(batch)[2][:200]
+    batch.write_bytes(b"".join(lines_of(batch)[:2]) + torn)
+    said = resume(lab)
+    assert "batch_0.jsonl" in said
+    assert ran_anew(lab) == 2
+    assert torn in (lab.run_dir / "batch_0.jsonl.bad").read_bytes()
+
+
+def test_a_last_line_cut_in_the_middle_of_a_character_is_run_again(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    data = batch.read_bytes()
+    cut = data.rindex("€".encode()) + 1
+    batch.write_bytes(data[:cut])
+    resume(lab)
+    assert ran_anew(lab) == 2
+
+
+def test_a_last_line_without_its_newline_is_kept(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    batch.write_bytes(batch.read_bytes()[:-1])
+    resume(lab)
+    assert ran_anew(lab) == 1
+
+
+@pytest.mark.parametrize("remove", [False, True], ids=["empty", "gone"])
+def test_an_empty_or_missing_batch_file_is_run_again_with_a_warning_that_names_it(
+    lab: Lab, remove: bool
+) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    if remove:
+        batch.unlink()
+    else:
+        batch.write_bytes(b"")
+    assert "batch_0.jsonl" in resume(lab)
+    assert ran_anew(lab) == 4
+
+
+def test_a_flipped_byte_in_the_last_line_is_noticed_on_opening(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    data = bytearray(batch.read_bytes())
+    data[-300] ^= 1
+    batch.write_bytes(bytes(data))
+    assert "batch_0.jsonl" in resume(lab)
+    assert ran_anew(lab) == 2
+
+
+def test_a_flipped_byte_in_a_line_before_is_noticed_by_the_merge_and_done_again_by_the_next_run(
+    lab: Lab,
+) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    data = bytearray(batch.read_bytes())
+    data[100] ^= 1
+    batch.write_bytes(bytes(data))
+    result = lab.run()
+    assert result.code == 1
+    assert "batch_0.jsonl" in result.err
+    assert lab.statistics()["outcomes"]["pending"] == 1
+    resume(lab)
+    assert ran_anew(lab) == 2
+
+
+def test_a_journal_cut_at_any_byte_reopens_by_itself(finished: Lab, tmp_path: Path) -> None:
+    import shutil
+
+    size = (finished.run_dir / "journal.jsonl").stat().st_size
+    dice = random.Random(5)
+    cuts = [0, 1, size - 1, size, *(dice.randrange(size) for _ in range(4))]
+    for number, cut in enumerate(cuts):
+        shutil.copytree(finished.folder, tmp_path / str(number))
+        lab = Lab(tmp_path / str(number), dict(finished.spec))
+        lab.write_prompts("a", "b", "c", "d")
+        journal = lab.run_dir / "journal.jsonl"
+        journal.write_bytes(journal.read_bytes()[:cut])
+        resume(lab)
+        assert ran_anew(lab) == 1, cut
+
+
+def damage_middle(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+def delete_line(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[:1] + lines[2:])
+
+
+def double_line(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join(lines[:2] + lines[1:])
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "flipped byte": damage_middle,
+    "deleted line": delete_line,
+    "doubled line": double_line,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    "name", ["journal.jsonl", "manifest.jsonl", "batch_0.jsonl", "trajectories.jsonl", "statistics.json"]
+)
+def test_verify_finds_it(lab: Lab, name: str, damage: str) -> None:
+    path = lab.run_dir / name
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    found = lab.call("verify", str(lab.run_dir))
+    assert found.code == 1
+    assert name in found.out + found.err
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_journal_damaged_in_the_middle_is_refused_and_repaired(lab: Lab, damage: str) -> None:
+    journal = lab.run_dir / "journal.jsonl"
+    journal.write_bytes(DAMAGES[damage](journal.read_bytes()))
+    refused = lab.run()
+    assert refused.code == 2
+    assert "hermes-run repair" in refused.err
+    repaired = lab.call("repair", str(lab.run_dir))
+    assert repaired.code == 0, repaired.err
+    assert lab.call("verify", str(lab.run_dir)).code == 0
+    resume(lab)
+    assert ran_anew(lab) == 1
+
+
+def test_a_missing_journal_is_refused_and_rebuilt_from_the_batch_files(lab: Lab) -> None:
+    (lab.run_dir / "journal.jsonl").unlink()
+    assert lab.call("verify", str(lab.run_dir)).code == 1
+    refused = lab.run()
+    assert refused.code == 2
+    assert "hermes-run repair" in refused.err
+    assert lab.call("repair", str(lab.run_dir)).code == 0
+    resume(lab)
+    assert ran_anew(lab) == 1
+
+
+def test_a_missing_or_damaged_manifest_is_folded_anew(lab: Lab) -> None:
+    manifest = lab.run_dir / "manifest.jsonl"
+    before = manifest.read_bytes()
+    lab.write_prompts("a", "b", "c")
+    for damaged in (b"", before[: len(before) // 3], None):
+        if damaged is None:
+            manifest.unlink()
+        else:
+            manifest.write_bytes(damaged)
+        assert lab.run("-q").code == 0
+        assert manifest.read_bytes() == before
+
+
+def test_a_foreign_line_is_set_aside_and_never_merged(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    foreign = lines_of(batch)[0].replace(b'"key":"', b'"key":"ffff', 1)
+    odd = json.loads(lines_of(batch)[0]) | {"key": "f" * 32 + "#0"}
+    with batch.open("ab") as stream:
+        stream.write(b"garbage\n" + foreign + json.dumps(odd).encode() + b"\n")
+    resume(lab)
+    assert ran_anew(lab) == 1
+    assert b"garbage" in (lab.run_dir / "batch_0.jsonl.bad").read_bytes()
+
+
+def test_a_second_line_for_a_key_that_is_done_is_set_aside(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    with batch.open("ab") as stream:
+        stream.write(lines_of(batch)[1])
+    resume(lab)
+    assert ran_anew(lab) == 1
