@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import msgspec.inspect
 import pytest
 
 from hermes_run.cli.main import COMMANDS
 from hermes_run.core import registry
+from hermes_run.formats.record import TrajectoryRecord
 from hermes_run.spec.later import NOT_YET
 from hermes_run.spec.model import Settings, Spec
 from hermes_run.spec.schema import NAMES, load_schema
+from hermes_run.store.entry import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,3 +217,29 @@ def test_every_spec_that_comes_along_is_valid(path: Path) -> None:
         cwd=ROOT,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def walk_struct(
+    kind: Any, schema: dict[str, Any], path: str = ""
+) -> Iterator[tuple[str, set[str], set[str]]]:
+    """As `walk`, for the Structs that are lines of files; lists and maps are entered too."""
+    described: Any = msgspec.inspect.type_info(kind)
+    if isinstance(described, msgspec.inspect.StructType):
+        yield path, {field.encode_name for field in described.fields}, set(properties(schema))
+        for field in described.fields:
+            inner = properties(schema).get(field.encode_name, {})
+            item = getattr(field.type, "item_type", getattr(field.type, "value_type", field.type))
+            if isinstance(item, msgspec.inspect.StructType):
+                inside = inner.get(
+                    "items", inner if properties(inner) else inner.get("additionalProperties", {})
+                )
+                yield from walk_struct(item.cls, inside, f"{path}{field.encode_name}.")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Entry, "manifest-entry"), (TrajectoryRecord, "trajectory")])
+def test_lines_of_files_and_their_schemas_name_the_same_keys(kind: type, name: str) -> None:
+    seen = 0
+    for path, fields, keys in walk_struct(kind, load_schema(name)):
+        assert fields == keys, path
+        seen += 1
+    assert seen == {"manifest-entry": 2, "trajectory": 6}[name]
