@@ -9,7 +9,7 @@ import yaml
 
 from hermes_run.spec.distributions import CUSTOM
 from hermes_run.spec.later import NOT_YET
-from hermes_run.spec.reading import reads_as_text
+from hermes_run.spec.scalars import reads_as_text
 from hermes_run.spec.schema import load_schema
 
 if TYPE_CHECKING:

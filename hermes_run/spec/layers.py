@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.errors import SpecError
 from hermes_run.spec.flags import WITHOUT_SPEC, flag_nodes
 from hermes_run.spec.locate import KeyPath, Mistakes, Node, Place, Source, shown, shown_path
-from hermes_run.spec.reading import nearest_file, parse_yaml, read_file
+from hermes_run.spec.reading import nearest_file, read_file
+from hermes_run.spec.yaml_tree import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +63,7 @@ def read_layers(
         flags: see `flags.flag_nodes`.
         mistakes: what is wrong is added here.
     """
-    folder = Path.cwd()
+    folder = _working_directory()
     given = [*flag_nodes(flags, folder, mistakes), *_read_sets(sets, folder, mistakes)]
     options = [entry for entry in given if entry[0] != ("extends",)]
     extends = next((node for key, node in reversed(given) if key == ("extends",)), None)
@@ -79,6 +81,13 @@ def read_layers(
     for key, node in options:
         tree = put(tree, key, node)
     return Layers(tree, tuple(chain.files))
+
+
+def _working_directory() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise SpecError("the working directory does not exist any more; go to one that does") from None
 
 
 def _has_the_three(options: list[tuple[tuple[str, ...], Node]], place: Place, mistakes: Mistakes) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.registry import did_you_mean
 from hermes_run.spec.locate import KeyPath, Mistakes, Node, dotted, shown
-from hermes_run.spec.reading import is_number_text
+from hermes_run.spec.scalars import is_number_text
 from hermes_run.spec.schema import load_schema, validator
 
 if TYPE_CHECKING:

@@ -139,6 +139,14 @@ def test_the_file_is_overridden_by_options_and_these_by_set(folder: Path) -> Non
     assert (spec.workers, spec.agent.max_turns, spec.samples) == (7, 6, 2)
 
 
+def test_a_working_directory_that_is_gone_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "gone").mkdir()
+    monkeypatch.chdir(folder / "gone")
+    (folder / "gone").rmdir()
+    with pytest.raises(SpecError, match="the working directory does not exist any more"):
+        load_spec(folder / "spec.yaml")
+
+
 def test_set_takes_yaml_and_replaces_what_was_there(folder: Path) -> None:
     sets = [
         "distribution={terminal: 100}",

@@ -102,6 +102,7 @@ WRONG = [
         "toolsets: {own: []}",
         "4:17: toolsets.own: must not be an empty list; write a value or take the key out",
     ),
+    ("samples: 99999999999", "4:10: samples: must be 1000000 or less, not 99999999999"),
     ("distribution: {}", "4:15: distribution: must not be an empty map; write a value or take the key out"),
     ("distribution: {terminal: 140}", "4:26: distribution.terminal: must be 100 or less, not 140"),
     ("distribution: {terminal: -1}", "4:26: distribution.terminal: must be 0 or more, not -1"),
