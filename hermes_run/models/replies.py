@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -30,9 +30,6 @@ from hermes_run.core.text import clean
 from hermes_run.models.requests import encode_json
 from hermes_run.models.thinking import split_thinking
 from hermes_run.models.verdicts import Unusable, Verdict, scrub
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 _FILTERED = frozenset(
@@ -103,7 +100,7 @@ def read_usage(usage: Any) -> Usage:
     )
 
 
-def _joined(parts: Iterable[Any], *names: str) -> str:
+def _joined(parts: list[Any], *names: str) -> str:
     """The texts under `names` of a list of objects, or of plain texts."""
     texts: list[str] = []
     for part in parts:
@@ -111,7 +108,7 @@ def _joined(parts: Iterable[Any], *names: str) -> str:
             texts.append(part)
         elif isinstance(part, dict):
             found = next((part[name] for name in names if part.get(name)), "")
-            texts.append(found if isinstance(found, str) else _joined(found, "text"))
+            texts.append(_joined(found if isinstance(found, list) else [found], "text"))
     return "".join(texts)
 
 
