@@ -128,6 +128,9 @@ class _Builder:
             self.open[-1].key = text
             self.open[-1].key_place = None
             return
+        if "\0" in text:
+            self.mistakes.add(place, self.path(), "holds the character U+0000; take it out")
+            text = text.replace("\0", "")
         value: Any = text
         if is_plain:
             try:

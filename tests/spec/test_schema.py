@@ -130,6 +130,29 @@ def test_rows_of_the_examples_fit_their_schema() -> None:
             assert list(check.iter_errors(json.loads(line))) == [], path
 
 
+@pytest.mark.parametrize(
+    ("row", "is_valid"),
+    [
+        ({"prompt": "a", "other": [1]}, True),
+        ({"prompt": ""}, False),
+        ({"prompt": 3}, False),
+        ({}, False),
+        ({"prompt": "a", "setup": "ls", "id": 1.5, "image": "", "cwd": "/w", "check": None}, True),
+        ({"prompt": "a", "cwd": "w"}, False),
+        ({"prompt": "a", "check": "x"}, False),
+        ({"prompt": "a", "files": {"a/b..c": "", "..d/e": "", ".f": ""}}, True),
+        ({"prompt": "a", "files": {"../a": ""}}, False),
+        ({"prompt": "a", "files": {"a/../b": ""}}, False),
+        ({"prompt": "a", "files": {"a/..": ""}}, False),
+        ({"prompt": "a", "files": {"/a": ""}}, False),
+        ({"prompt": "a", "files": {"a/": ""}}, False),
+        ({"prompt": "a", "files": {"": ""}}, False),
+    ],
+)
+def test_the_schema_of_a_row_says_what_the_dataset_takes(row: dict[str, Any], is_valid: bool) -> None:
+    assert Draft202012Validator(load_schema("dataset-row")).is_valid(row) is is_valid
+
+
 def test_an_unknown_schema_is_told_with_the_known_ones() -> None:
     with pytest.raises(
         UnknownName, match=r'^there is no schema "run_spec"; did you mean "run-spec"\? Known: run-spec,'

@@ -69,6 +69,7 @@ TRAPS = [
         ),
     ),
     ("run: \x07\n", "4:6: the character U+0007 cannot stand in YAML; take it out"),
+    ('model: {name: "a\\0b"}\n', "4:15: model.name: holds the character U+0000; take it out"),
     ("<<: 3\n", "4:5: << merges maps; write an alias of a map after it"),
 ]
 
