@@ -3,15 +3,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from tests.spec.writing import DATASET, ROW
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-settings.register_profile("busy machine", deadline=None)
-settings.load_profile("busy machine")
 
 
 @pytest.fixture
