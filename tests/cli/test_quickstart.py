@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import runpy
@@ -10,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from hermes_run.errors import BackendMissing
+from hermes_run.sandboxes.bubblewrap import BubblewrapBackend
+from hermes_run.spec.model import Settings
 from hermes_run.spec.schema import validator
+from tests.conftest import require
 
 if TYPE_CHECKING:
     from tests.cli.calling import Cli
@@ -29,7 +34,12 @@ SEEN = {
     "read-a-log": ["3 /cart"],
     "join-two-files": ["Edsger\nGrace\n"],
     "keep-your-place": ["test in build"],
-    "count-words": ["7 book/chapter1.txt", "12 book/chapter2.txt", "5 book/chapter3.txt", '"files": ["book/chapter2.txt"]'],
+    "count-words": [
+        "7 book/chapter1.txt",
+        "12 book/chapter2.txt",
+        "5 book/chapter3.txt",
+        '"files": ["book/chapter2.txt"]',
+    ],
 }
 
 
@@ -68,6 +78,10 @@ def texts_in(value: Any) -> list[str]:
 
 @pytest.mark.bubblewrap
 def test_the_quickstart_does_what_it_says_and_the_readme_shows_it(cli: Cli, tmp_path: Path) -> None:
+    try:
+        asyncio.run(BubblewrapBackend("", Settings()).check())
+    except BackendMissing as missing:
+        require("bubblewrap", str(missing))
     check(cli, tmp_path)
     picture = runpy.run_path(str(ROOT / "docs/picture.py"))
     statistics = json.loads((tmp_path / "data/quickstart/statistics.json").read_text())

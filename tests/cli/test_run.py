@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import resource
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -231,6 +232,16 @@ def test_validate_tells_all_mistakes_of_all_files(cli: Cli, spec: Path, tmp_path
     listed = json.loads(cli("validate", spec.name, "other.yaml", "--json").stdout)
     assert listed["valid"] is False
     assert len(listed["mistakes"]["spec.yaml"]) == 2
+
+
+def test_validate_of_a_small_spec_costs_less_than_two_fifths_of_a_second_of_cpu(cli: Cli, spec: Path) -> None:
+    def cpu_s() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cli("validate", spec.name)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return (after.ru_utime - before.ru_utime) + (after.ru_stime - before.ru_stime)
+
+    assert min(cpu_s() for _ in range(4)) < 0.4
 
 
 def test_validate_reads_the_tape_too(cli: Cli, spec: Path, tmp_path: Path) -> None:
