@@ -12,7 +12,25 @@ WORKSPACE = "/workspace"
 PIPES = "/run/hermes-run"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-_ISOLATION = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup", "--uid", "65534", "--gid", "65534", "--disable-userns", "--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL", "--hostname", "sandbox"]
+_ISOLATION = [
+    "--unshare-user",
+    "--unshare-ipc",
+    "--unshare-pid",
+    "--unshare-uts",
+    "--unshare-cgroup",
+    "--uid",
+    "65534",
+    "--gid",
+    "65534",
+    "--disable-userns",
+    "--die-with-parent",
+    "--new-session",
+    "--as-pid-1",
+    "--cap-drop",
+    "ALL",
+    "--hostname",
+    "sandbox",
+]
 _SYSTEM = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _TAKEN = (
     "/usr",
@@ -89,9 +107,9 @@ def arguments(*, etc: str, pipes: str, cwd: str, memory_mb: int, has_network: bo
 
     made = [*_ISOLATION, *(() if has_network else ("--unshare-net",)), *system_arguments()]
     made += ["--ro-bind", etc, "/etc", "--proc", "/proc", "--dev", "/dev"]
-    made += [*in_memory("/dev/shm", _EIGHTH), "--remount-ro", "/dev"]  # noqa: S108 - the sandbox's own
-    made += [*in_memory("/tmp", _QUARTER), *in_memory(WORKSPACE, _HALF)]  # noqa: S108
-    made += ["--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]  # noqa: S108
+    made += [*in_memory("/dev/shm", _EIGHTH), "--remount-ro", "/dev"]
+    made += [*in_memory("/tmp", _QUARTER), *in_memory(WORKSPACE, _HALF)]
+    made += ["--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]
     made += ["--ro-bind", pipes, PIPES]
     if _needs_own_place(cwd):
         made += in_memory(cwd, _HALF)

@@ -15,7 +15,7 @@ _V1 = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
 _V2 = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
 _ROOT = "/sys/fs/cgroup"
 _PERIOD_US = 100_000
-_OWN_PROCESSES = 2
+OWN_PROCESSES = 2
 """Supervisor and kept shell do not count against the sandbox's pids."""
 
 
@@ -155,13 +155,13 @@ def _set_limit(folder: str, limit: str, limits: Limits, version: int) -> None:
     if version == 1:
         values = {
             "memory": {"memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size},
-            "pids": {"pids.max": str(limits.pids + _OWN_PROCESSES)},
+            "pids": {"pids.max": str(limits.pids + OWN_PROCESSES)},
             "cpus": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota)},
         }[limit]
     else:
         values = {
             "memory": {"memory.max": size, "memory.swap.max": "0"},
-            "pids": {"pids.max": str(limits.pids + _OWN_PROCESSES)},
+            "pids": {"pids.max": str(limits.pids + OWN_PROCESSES)},
             "cpus": {"cpu.max": f"{quota} {_PERIOD_US}"},
         }[limit]
     for name, value in values.items():

@@ -39,7 +39,7 @@ async def reap(process: subprocess.Popen[bytes]) -> None:
         async with asyncio.timeout(_REAP_S):
             if hasattr(os, "pidfd_open"):
                 await _ended(process.pid)
-            while process.poll() is None:
+            while process.poll() is None:  # noqa: ASYNC110 - nobody signals the end of a process
                 await asyncio.sleep(_POLL_S)
 
 
@@ -47,7 +47,12 @@ async def _ended(pid: int) -> None:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     watch = os.pidfd_open(pid)
-    loop.add_reader(watch, lambda: over.done() or over.set_result(None))
+
+    def end() -> None:
+        if not over.done():
+            over.set_result(None)
+
+    loop.add_reader(watch, end)
     try:
         await over
     finally:

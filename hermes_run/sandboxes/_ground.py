@@ -23,12 +23,12 @@ from hermes_run.core.contracts import Leftover
 from hermes_run.core.keys import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hermes_run.core.contracts import SandboxRequest
 
 _PREFIX = "hermes-run-"
-_IN_MEMORY = "/dev/shm"  # noqa: S108 - a private folder of ours in it
+_IN_MEMORY = "/dev/shm"
 _RUN_FILE = "run"
 _MOST_LABEL = 3000
 """Bytes of a label: a symbolic link holds 4095."""
@@ -47,10 +47,12 @@ class Ground:
     Args:
         run: name of the run.
         backend: name of the backend.
+        sweep: removes the ground of a dead run, given its path.
         in_memory: whether it holds nothing big.
     """
 
-    def __init__(self, run: str, backend: str, *, in_memory: bool) -> None:
+    def __init__(self, run: str, backend: str, sweep: Callable[[str], None], *, in_memory: bool) -> None:
+        self._sweep = sweep
         self._in_memory = in_memory
         self._run = run
         self._backend = backend
@@ -66,6 +68,9 @@ class Ground:
         """Make the folder, if it is not there yet."""
         if self.path:
             return
+        for path, run in list(dead_grounds(self._backend)):
+            if run == self._run:  # what a `kill -9` of this very run left is in memory, or on the disk
+                self._sweep(path)
         stamp = f"{self._run}\x1f{self._backend}\x1f{os.getpid()}\x1f{os.urandom(8).hex()}"
         self.mark = digest(stamp.encode())[:16]
         parent = _parents()[0 if self._in_memory else -1]

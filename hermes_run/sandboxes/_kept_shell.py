@@ -22,7 +22,7 @@ from hermes_run.sandboxes._script import Texts, kept_state, wants_own_shell
 if TYPE_CHECKING:
     from hermes_run.sandboxes._link import Link, Reply
 
-_WATCH_AFTER_S = 0.002
+_WATCH_AFTER_S = 0.01
 """A command that is done by then costs one wake-up."""
 _LATE_OUTPUT_S = 0.2
 """How long background children may still add to the output after the command has ended."""

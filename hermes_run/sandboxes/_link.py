@@ -31,16 +31,16 @@ class Link:
     """
 
     def __init__(self, wire: socket.socket, what: str) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._wire = wire
         self._what = what
         self._unread = b""
         self._awaited = b""
-        self._reply: asyncio.Future[Reply] = self._loop.create_future()
-        self._is_ready: asyncio.Future[None] = self._loop.create_future()
+        self._reply: asyncio.Future[Reply] = self.loop.create_future()
+        self._is_ready: asyncio.Future[None] = self.loop.create_future()
         self.lost = ""
         wire.setblocking(False)
-        self._loop.add_reader(wire, self._receive)
+        self.loop.add_reader(wire, self._receive)
 
     async def start(self) -> bytes:
         """Wait for the shell; what came before it said that it is ready. Raises SandboxError."""
@@ -66,7 +66,7 @@ class Link:
 
     def expect(self) -> asyncio.Future[Reply]:
         """The reply to the last request, in a future of its own (the first may have been cancelled)."""
-        self._reply = self._loop.create_future()
+        self._reply = self.loop.create_future()
         if self.lost:
             self._reply.set_exception(self._error())
         return self._reply
@@ -85,7 +85,7 @@ class Link:
         if self.lost:
             return
         self.lost = why
-        self._loop.remove_reader(self._wire)
+        self.loop.remove_reader(self._wire)
         self._wire.close()
         if not self._is_ready.done():
             self._is_ready.set_exception(self._error())

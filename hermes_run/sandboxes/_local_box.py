@@ -1,9 +1,8 @@
-"""One local sandbox: a shell on the host in a private folder, the Place of its kept shell."""
+"""One local sandbox: a shell on the host in a private folder."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import posixpath
 import shutil
@@ -12,180 +11,129 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hermes_run.core.contracts import SandboxInfo
-from hermes_run.errors import SandboxError
-from hermes_run.sandboxes._ending import reap
-from hermes_run.sandboxes._kept_shell import KeptShell
+from hermes_run.sandboxes._box import Box
 from hermes_run.sandboxes._link import Link
 from hermes_run.sandboxes._mail import Mail
-from hermes_run.sandboxes._processes import (
-    call_members,
-    carrying,
-    descendants,
-    kept_shell_of,
-    kill_all,
-    process_table,
-)
-from hermes_run.sandboxes._script import Texts, supervisor
+from hermes_run.sandboxes._processes import carrying, descendants, kill_all, kill_call, process_table
+from hermes_run.sandboxes._script import Texts, closable, supervisor
 from hermes_run.sandboxes._spill import SpillFolder, most_spilled
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import SandboxRequest
     from hermes_run.sandboxes._ground import Ground
-    from hermes_run.sandboxes._spill import FileSpill
+    from hermes_run.sandboxes._processes import Table
 
 MISSING = ("cpus", "files", "memory", "network", "pids", "processes")
 _MARK = "HERMES_RUN_SANDBOX"
 _SURVIVES = "trap : HUP INT QUIT TERM USR1 USR2 ALRM;"
 """`kill 0` in a command reaches the supervisor too; commands themselves start with the defaults."""
-_REAP_S = 5.0
 
 
-class LocalBox:
-    """One sandbox. Nothing is made before `start`, and `remove` removes what was."""
+class LocalBox(Box):
+    """One sandbox. See `Box`.
+
+    Its folder holds a little root: `workspace`, `tmp`, and whatever `cwd` asks for (an absolute one is
+    a folder of that root, never one of the host).
+    """
+
+    what = "a local sandbox"
 
     def __init__(self, ground: Ground, request: SandboxRequest) -> None:
-        self._ground = ground
-        self._request = request
-        self._shell_path = shutil.which("bash") or "/bin/sh"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._folder = ""
+        super().__init__(ground, request)
+        self.shell = shutil.which("bash") or "/bin/sh"
         self._mark = b""
-        self._mail: Mail | None = None
-        self._link: Link | None = None
-        self._shell: KeptShell | None = None
+        self._watch = -1
+        self._is_destroyed = False
 
-    async def start(self) -> KeptShell:
-        """Start it and wait for its shell. Raises SandboxError(sandbox_start)."""
-        self._ground.boxes.add(self)
-        try:
-            link = self._link = self._spawn()
-        except OSError as error:
-            raise SandboxError(
-                f"a local shell cannot be started: {error.strerror}", reason="sandbox_start"
-            ) from error
-        try:
-            async with asyncio.timeout(self._request.start_timeout_s):
-                await link.start()
-        except TimeoutError:
-            raise SandboxError(
-                f"a local shell did not answer within {self._request.start_timeout_s:g} s",
-                reason="sandbox_start",
-            ) from None
-        except SandboxError:
-            said = link.unread.decode("utf-8", "replace").strip()
-            raise SandboxError(
-                f"a local shell ended before it answered: {said}", reason="sandbox_start"
-            ) from None
-        self._shell = KeptShell(self, link)
-        return self._shell
-
-    def _spawn(self) -> Link:
-        self._folder = self._ground.make_box(self._request)
-        root = f"{self._folder}/root"
-        cwd = root + posixpath.normpath(posixpath.join("/workspace", self._request.cwd))
-        self.pipes = self.pipes_inside = f"{self._folder}/pipes"
+    def spawn(self) -> None:
+        """See Box."""
+        root = f"{self.folder}/root"
+        cwd = root + posixpath.normpath(posixpath.join("//workspace", self.request.cwd)).replace("//", "/")
+        self.pipes = self.pipes_inside = f"{self.folder}/pipes"
         for path in (cwd, f"{root}/workspace", f"{root}/tmp", self.pipes):
             os.makedirs(path, exist_ok=True)
-        mark = f"{self._ground.mark}-{os.path.basename(self._folder)}"
+        mark = f"{self.ground.mark}-{os.path.basename(self.folder)}"
         self._mark = f"{_MARK}={mark}\0".encode()
-        environment = _environment(root, self._shell_path) | {_MARK: mark}
-        self._mail = Mail(f"{self._folder}/mail")
-        self._spills = SpillFolder(f"{root}/tmp", most_spilled(self._request.memory_mb))
-        is_bash = self._shell_path.endswith("bash")
+        environment = _environment(root, self.shell) | {_MARK: mark}
+        shell = os.path.basename(self.shell)
+        self.info = SandboxInfo(backend="local", cwd=cwd, shell=shell, missing=MISSING)
+        self.mail = Mail(f"{self.folder}/mail")
+        self.spills = SpillFolder(f"{root}/tmp", most_spilled(self.request.memory_mb))
         ours, theirs = socket.socketpair()
+        self.link = Link(ours, self.what)
         with theirs:
-            text = supervisor(self._mail.path("$$"), first=_SURVIVES, own_group=is_bash)
-            self._process = subprocess.Popen(
-                [self._shell_path, "-c", text, os.path.basename(self._shell_path)],
-                stdin=theirs,
-                stdout=theirs,
-                stderr=theirs,
+            text = supervisor(
+                self.mail.path("$$"),
+                first=_SURVIVES,
+                inherited=closable(self.shell, (self.mail.file,)),
+                own_group=shell == "bash",
+            )
+            wire = theirs.fileno()
+            self.process = subprocess.Popen(
+                [self.shell, "-c", text, shell],
+                stdin=wire,
+                stdout=wire,
+                stderr=wire,
                 cwd=cwd,
                 env=environment | {"PWD": cwd},
-                pass_fds=(self._mail.file,),
+                pass_fds=(self.mail.file,),
                 start_new_session=True,
             )
-        mailbox = self._mail.path(self._process.pid)
-        self.texts = Texts(self._shell_path, mailbox, tuple(environment), cwd)
-        self.info = SandboxInfo(
-            backend="local", cwd=cwd, shell=os.path.basename(self._shell_path), missing=MISSING
-        )
-        return Link(ours, "the local sandbox")
+        self.texts = Texts(self.shell, self.mail.path(self.process.pid), tuple(environment), cwd)
 
-    async def remove(self) -> None:
-        """Remove all of it. Not to be cancelled."""
+    def settle(self, said: bytes) -> None:
+        """Watch the supervisor: its kept shell may outlive it, and would hold the connection open."""
+        del said
+        if hasattr(os, "pidfd_open"):
+            self._watch = os.pidfd_open(self.process.pid)
+            asyncio.get_running_loop().add_reader(self._watch, self._supervisor_ended)
+
+    def _supervisor_ended(self) -> None:
+        self._stop_watching()
+        self.link.lose("its first process has ended")
         self.destroy()
-        if self._process is not None:
-            await reap(self._process)
-        self.remove_now()
 
-    def remove_now(self) -> None:
-        """Remove all of it, waiting in place."""
-        self.destroy()
-        if self._shell is not None:
-            self._shell.close()
-        elif self._link is not None:
-            self._link.lose("it was removed")
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_REAP_S)
-            self._process = None
-        if self._mail is not None:
-            self._mail.close()
-        if self._folder:
-            self._ground.remove_box(self._folder)
-            self._folder = ""
-        self._ground.boxes.discard(self)
+    def _stop_watching(self) -> None:
+        if self._watch >= 0:
+            self.link.loop.remove_reader(self._watch)
+            os.close(self._watch)
+            self._watch = -1
 
-    # ------------------------------------------------------------------ Place
+    def explain(self, said: str) -> str:
+        """See Box."""
+        return f": {said}" if said else ""
 
     def destroy(self) -> None:
         """Kill everything that was started in it, as far as it can be found."""
-        if self._process is not None:
+        if hasattr(self, "process") and not self._is_destroyed:
+            self._is_destroyed = True
             kill_all(self._members)
 
     def _members(self) -> set[int]:
-        assert self._process is not None
         table = process_table()
-        alive = {self._process.pid} if self._process.poll() is None else set()
+        alive = {self.process.pid} if self.process.poll() is None else set()
         marked = carrying(table, self._mark)
         return marked | alive | descendants(table, alive | marked)
 
-    def write_mail(self, text: bytes) -> None:
-        """Replace the mailbox's content."""
-        assert self._mail is not None
-        self._mail.write(text)
+    def release(self) -> None:
+        """See Box."""
+        self._stop_watching()
 
-    def read_mail(self) -> bytes:
-        """The mailbox's content."""
-        assert self._mail is not None
-        return self._mail.read()
-
-    def open_spill(self) -> FileSpill | None:
-        """A file in the private folder's tmp."""
-        try:
-            folder = os.open(f"{self._folder}/root/tmp", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:
-            return None
-        try:
-            return self._spills.open(folder)
-        finally:
-            os.close(folder)
+    def spill_folder(self) -> int:
+        """Its tmp."""
+        return os.open(f"{self.folder}/root/tmp", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
 
     def kill_call(self, started_s: float) -> None:
-        """Kill what the call has started, as far as it can be found."""
+        """See Place. Orphans leave the supervisor's tree: their mark shows whose they are."""
+        first = self.process.pid
 
-        def find() -> set[int]:
-            assert self._process is not None
-            first = self._process.pid
-            table = process_table()
-            shell = kept_shell_of(table, first)
-            below = descendants(table, [first])
-            marked = carrying(table, self._mark) - below - {first}
-            orphans = {pid for pid in marked if table[pid].parent not in marked}
-            return call_members(table, shell, orphans, started_s)
+        def orphans(table: Table, shell: int | None) -> set[int]:
+            tree = {first} | descendants(table, [first])
+            adopted = {p.pid for p in table.values() if p.parent == first and p.pid != shell}
+            marked = carrying(table, self._mark) - tree
+            return adopted | {pid for pid in marked if table[pid].parent not in marked}
 
-        kill_all(find)
+        kill_call(first, orphans, started_s)
 
 
 def _environment(root: str, shell: str) -> dict[str, str]:

@@ -108,6 +108,29 @@ def call_members(table: Table, shell: int | None, orphans: Iterable[int], starte
     return call | set(young) | descendants(table, young)
 
 
+def kill_call(
+    supervisor: int, find_orphans: Callable[[Table, int | None], Iterable[int]], started_s: float
+) -> None:
+    """Kill what the call in progress has started, and let its kept shell go on.
+
+    Args:
+        supervisor: its pid.
+        find_orphans: see `call_members`; is given the process table and the pid of the kept shell.
+        started_s: when the call was sent, since boot.
+    """
+    shell: int | None = None
+
+    def find() -> set[int]:
+        nonlocal shell
+        table = process_table()
+        shell = kept_shell_of(table, supervisor)
+        return call_members(table, shell, find_orphans(table, shell), started_s)
+
+    kill_all(find)
+    if shell is not None:
+        send([shell], signal.SIGCONT)  # the command may have stopped it
+
+
 def carrying(table: Table, mark: bytes) -> set[int]:
     """The processes that were started with `mark` in their environment, as far as it can be read."""
     found = set()

@@ -9,8 +9,9 @@ user text, so nothing but what the runner kept of the last call's state reaches 
 - Everything stands on one line, so that the shell's messages say `line 1` as those of `bash -c` do.
 - `eval` is not inside a function, so that `local`, `return` and `declare` mean what they mean there.
 - The state goes back through the mailbox, by its path: whatever descriptors the command has closed.
-- `$$` in a forked subshell is the first shell's id. A command that asks for it is run by a fresh
-  shell put in the subshell's place (`own_shell`): then `kill $$` and traps meet the right process.
+- What a forked subshell cannot have right (`$$` is the first shell's, `set -x` shows one level more,
+  `set -u` ends with another status) is run by a fresh `bash -c` put in the subshell's place
+  (`own_shell`), which reads its preparations from the mailbox as BASH_ENV.
 """
 
 from __future__ import annotations
@@ -25,37 +26,65 @@ _STATE_END = b"#end\n"
 _MOST_STATE = 4 << 20
 """Bytes of exported variables that are carried; more than the kernel lets any program be started with."""
 
-_WANTS_OWN_SHELL = re.compile(r"\$\$|\$\{[#!]?\$|PPID|SECONDS|BASH_SUBSHELL")
-_WANTS_TRAP = re.compile(r"\btrap\b")
+_WANTS_OWN_SHELL = re.compile(
+    r"\$\$|\$\{[#!]?\$|\b(?:PPID|SECONDS|BASH_SUBSHELL|SHLVL|BASH_EXECUTION_STRING)\b"
+    r"|\bset\b.*[-+][a-zA-Z]*[uvx]|\b(?:nounset|xtrace|verbose)\b"
+)
+_WANTS_TRAP = re.compile(rb"\btrap\b")
+_TRAPS_IN_FUNCTIONS = re.compile(rb"\b(?:RETURN|DEBUG)\b")
+"""Traps that a function in the place of `trap` would itself set off."""
+_LONGEST_ARGUMENT = 120_000
+"""Bytes: Linux gives a program no argument of 128 KiB or more."""
 _READONLY = re.compile(rb"^declare -([a-zA-Z]*)r([a-zA-Z]*) ", re.MULTILINE)
 
 _TRAP_FUNCTION = rb"""trap() {
 [ "${1-}" = -- ] && shift
-case $#:${1-} in 0:*|*:-[lpP]*) command trap "$@"; return;; 1:EXIT|1:0) set -- - EXIT;;
+case $#:${1-} in
+0:*|*:-[pP]) command trap -- "${__u--}" EXIT; command trap "$@"; __r=$?; __v; return $__r;;
+*:-l) command trap -l; return;;
+1:EXIT|1:0) set -- - EXIT;;
 1:*) command trap "$@"; return;; esac
 __a=$1; shift; __r=0
 for __g; do case $__g in
-EXIT|exit|SIGEXIT|0) case $__a in -) command trap "$__k" EXIT;; *) command trap "$__k
-$__a" EXIT;; esac;;
+EXIT|exit|SIGEXIT|0) case $__a in -) unset -v __u;; *) __u=$__a;; esac; __v;;
 *) command trap -- "$__a" "$__g" || __r=$?;; esac; done
-return $__r; }"""
-"""Stands in for `trap` in commands that use it, so that their own EXIT trap does not displace ours."""
+return $__r; }
+__t() { return "$__s"; }
+__v() { command trap "$__k${__u+
+__t
+$__u}" EXIT; }"""
+"""Stands in for `trap` in commands that use it, so that their own EXIT trap does not displace ours.
+
+Bash only: elsewhere `trap` cannot be a function, and a command that sets an EXIT trap keeps no state.
+"""
 
 
-def supervisor(mailbox: str, *, first: str = "", own_group: bool = False) -> str:
-    """The text of the first shell. `mailbox` is its path inside the sandbox, `first` is run before.
+def supervisor(
+    mailbox: str, *, first: str = "", inherited: tuple[int, ...] = (), own_group: bool = False
+) -> str:
+    """The text of the first shell.
 
-    `own_group` gives the kept shell a process group of its own (bash only), where the supervisor is
-    not the first process of a pid namespace and so not immune to `kill -9 0`.
+    Args:
+        mailbox: its path inside the sandbox.
+        first: is run before anything else.
+        inherited: descriptors that the supervisor keeps and nothing else gets.
+        own_group: give the kept shell a process group of its own (bash only): for where the
+            supervisor is not the first process of a pid namespace, and so not immune to `kill -9 0`.
     """
     enter, leave = ("set -m;", "set +m;") if own_group else ("", "")
+    close = "".join(f"exec {number}>&-;" for number in inherited)
     return (
-        f"{first} exec 2>/dev/null; {enter} while :; do ( {leave} echo ready;"
+        f"{first} exec 2>/dev/null; {enter} while :; do ( {leave} {close} echo ready;"
         " while read -r __n __o __i; do"
         f' ( . {mailbox}; eval "$__c" ) <$__i >$__o 2>&1;'
         ' echo "$__n $?"; done; exit 99 );'
-        ' __s=$?; [ "$__s" = 99 ] && exit; echo "gone $__s"; done'
+        ' __s=$?; [ "$__s" = 99 ] && exit; echo "gone $__s" || exit; done'
     )
+
+
+def closable(shell: str, descriptors: tuple[int, ...]) -> tuple[int, ...]:
+    """Those that `shell` can name: a POSIX sh may know one digit only."""
+    return tuple(number for number in descriptors if number < 10 or shell.endswith("bash"))
 
 
 def quote(text: bytes) -> bytes:
@@ -79,18 +108,20 @@ class Texts:
     """
 
     def __init__(self, shell: str, mailbox: str, names: tuple[str, ...], cwd: str) -> None:
-        self._mailbox = mailbox.encode()
         self._names = " ".join(names).encode()
         self._cwd = quote(cwd.encode())
-        again = b'__x=1; . %b; unset __x; eval "$__c"' % self._mailbox
-        self._exec = b"exec %b -c %b %b" % (
-            shell.encode(),
-            quote(again),
-            shell.rpartition("/")[2].encode(),
-        )
+        self._mailbox = mailbox.encode()
+        self._shell = shell.encode()
+        self._shell_name = shell.rpartition("/")[2].encode()
+        is_bash = self._shell_name == b"bash"
+        self._who = b"__p=$BASHPID" if is_bash else b"read -r __p __q </proc/self/stat"
+        self._trap_function = _TRAP_FUNCTION if is_bash else b""
+        own_traps = b"command trap - DEBUG ERR RETURN;" if is_bash else b""
         self._keep = quote(
-            b"{ __s=$?; command set +ex; } 2>/dev/null; { printf '#state\\n'; command export PWD;"
-            b" command export -p; printf '#end\\n'; } 2>/dev/null >|%b" % self._mailbox
+            b"{ __s=$?; %b command set +evx; } >/dev/null 2>&1;"
+            b' { %b; [ "$__p" = "$__w" ] && {'
+            b" command printf '#state\\n'; command export PWD; command export -p;"
+            b" command printf '#end\\n'; } >|%b; } 2>/dev/null" % (own_traps, self._who, self._mailbox)
         )
 
     def call(
@@ -102,18 +133,36 @@ class Texts:
             before.append(b"unset -v %b" % self._names)
             before.append(state)
             before.append(
-                b'__w=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b; OLDPWD=$__w; unset -v __w' % self._cwd
+                b'__d=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b; OLDPWD=$__d; unset -v __d' % self._cwd
             )
         if workdir:
             before.append(_enter(workdir))
         if own_shell:
-            before = [b'if [ -z "${__x-}" ]; then', *before, self._exec, b"fi"]
+            before = self._in_own_shell(before, command)
         if keep_state:
-            before.append(b"__k=%b" % self._keep)
-            if _WANTS_TRAP.search(command.decode("utf-8", "replace")):
-                before.append(_TRAP_FUNCTION)
+            before.append(b"%b; __w=$__p; __k=%b" % (self._who, self._keep))
+            if _WANTS_TRAP.search(command) and not _TRAPS_IN_FUNCTIONS.search(command):
+                before.append(self._trap_function)
             before.append(b'command trap "$__k" EXIT')
         return b"\n".join([*before, b"__c=" + quote(command), b""])
+
+    def _in_own_shell(self, before: list[bytes], command: bytes) -> list[bytes]:
+        """The mailbox is read twice: by the subshell up to `exec`, by the shell in its place from `fi`."""
+        if self._shell_name == b"bash" and len(command) < _LONGEST_ARGUMENT:
+            return [
+                b'if [ -z "${BASH_ENV-}" ]; then',
+                *before,
+                b"BASH_ENV=%b exec -a bash %b -c %b" % (self._mailbox, self._shell, quote(command)),
+                b"fi",
+                b"unset -v BASH_ENV",
+            ]
+        again = b'__x=1; . %b; unset -v __x; eval "$__c"' % self._mailbox
+        return [
+            b'if [ -z "${__x-}" ]; then',
+            *before,
+            b"exec %b -c %b %b" % (self._shell, quote(again), self._shell_name),
+            b"fi",
+        ]
 
 
 def _enter(workdir: bytes) -> bytes:

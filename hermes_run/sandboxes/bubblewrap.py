@@ -19,7 +19,7 @@ from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes import _bwrap_root
 from hermes_run.sandboxes._bwrap_box import BwrapBox
 from hermes_run.sandboxes._bwrap_etc import make_etc
-from hermes_run.sandboxes._cgroups import find_hierarchies, remove_groups
+from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, remove_groups
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
 
@@ -48,7 +48,7 @@ class BubblewrapBackend:
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name
         self._starts = asyncio.Semaphore(settings.sandbox.starts_in_flight)
-        self._ground = Ground(run_name, self.name, in_memory=True)
+        self._ground = Ground(run_name, self.name, sweep, in_memory=True)
         self._machine: Machine | None = None
 
     async def check(self) -> tuple[str, ...]:
@@ -86,14 +86,18 @@ class BubblewrapBackend:
 
     def remove(self, leftover: Leftover) -> None:
         """Remove one of them."""
-        path = leftover.handle
-        if path in {other.handle for other in self.leftovers()}:
-            remove_groups(find_hierarchies(), mark_of(path))
-            remove_ground(path)
+        if leftover.handle in {other.handle for other in self.leftovers()}:
+            sweep(leftover.handle)
 
     async def aclose(self) -> None:
         """Remove what the run's sandboxes shared."""
         self._ground.remove_now()
+
+
+def sweep(path: str) -> None:
+    """Remove the ground of a dead run, with its control groups."""
+    remove_groups(find_hierarchies(), mark_of(path))
+    remove_ground(path)
 
 
 class Machine:
@@ -109,6 +113,25 @@ class Machine:
         self.shell = next(path for path in ("/usr/bin/bash", "/bin/bash", "/bin/sh") if os.path.exists(path))
         self.environment = _bwrap_root.environment(self.shell)
         self.hierarchies = find_hierarchies()
+        self._uses_rlimit = (
+            os.getuid() != 0 and "pids" in self.hierarchies.missing and _counts_per_namespace()
+        )
+        self.missing = tuple(
+            name for name in self.hierarchies.missing if name != "pids" or not self._uses_rlimit
+        )
+
+    def own_limits(self, request: SandboxRequest) -> list[str]:
+        """Shell commands that limit the processes of a sandbox where control groups do not.
+
+        The one on memory is per process, so `memory` stays in `missing`. The one on processes does
+        nothing when the runner is root, and counts all of the user's on kernels before 5.14.
+        """
+        steps = []
+        if "memory" in self.hierarchies.missing:
+            steps.append(f"ulimit -v {request.memory_mb << 10};")
+        if self._uses_rlimit:
+            steps.append(f"ulimit -u {request.pids + OWN_PROCESSES};")
+        return steps
 
     def etc(self, *, has_network: bool) -> str:
         """The folder that is mounted as /etc."""
@@ -118,6 +141,11 @@ class Machine:
             make_etc(path, with_network=has_network)
             self._etcs[has_network] = path
         return self._etcs[has_network]
+
+
+def _counts_per_namespace() -> bool:
+    """Whether the kernel counts a user's processes per user namespace (Linux 5.14)."""
+    return tuple(int(number) for number in re.findall(r"\d+", os.uname().release)[:2]) >= (5, 14)
 
 
 def find_bwrap() -> str:

@@ -38,7 +38,7 @@ class LocalBackend:
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name
         self._starts = asyncio.Semaphore(settings.sandbox.starts_in_flight)
-        self._ground = Ground(run_name, self.name, in_memory=False)
+        self._ground = Ground(run_name, self.name, sweep, in_memory=False)
 
     async def check(self) -> tuple[str, ...]:
         """Start a shell and run a command in it. Raises BackendMissing."""
@@ -73,11 +73,15 @@ class LocalBackend:
 
     def remove(self, leftover: Leftover) -> None:
         """Remove one of them."""
-        path = leftover.handle
-        if path in {other.handle for other in self.leftovers()}:
-            kill_marked(mark_of(path))
-            remove_ground(path)
+        if leftover.handle in {other.handle for other in self.leftovers()}:
+            sweep(leftover.handle)
 
     async def aclose(self) -> None:
         """Remove what the run's sandboxes shared."""
         self._ground.remove_now()
+
+
+def sweep(path: str) -> None:
+    """Remove the ground of a dead run, with the processes that were started there."""
+    kill_marked(mark_of(path))
+    remove_ground(path)
