@@ -54,7 +54,7 @@ format: $(VENV)/.installed-dev ## lay the code out
 	$(BIN)/ruff format
 
 bench: $(VENV)/.installed-dev ## what the README's figures come from
-	$(BIN)/python -m benchmarks
+	@for file in benchmarks/*.py; do echo; echo "== $$file"; $(BIN)/python $$file || exit $$?; done
 
 picture: $(VENV)/.installed ## docs/quickstart.svg, from the last quickstart
 	$(BIN)/python docs/picture.py data/quickstart
