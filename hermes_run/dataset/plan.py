@@ -1,13 +1,13 @@
 """The plan: which rollouts a dataset asks for, packed. Contract, sections 3 and 4.
 
-A row costs 24 bytes here whatever its size: 16 of content key, 8 of offset; rows are read again when
-their turn comes.
+A row costs 32 bytes here whatever its size: 16 of content key, 8 of offset, 8 of place; rows are read
+again when their turn comes.
 """
 
 from __future__ import annotations
 
 from array import array
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KEY_BYTES = 16
 SHOWN_BAD_ROWS = 1000
-"""How many bad rows an error lists; plan.json and `validate` list all."""
+"""How many bad rows get a line each in an error; of more, those that lack the same share one."""
 
 
 class InvalidRow(Struct, frozen=True):
@@ -186,14 +186,18 @@ class Plan:
 
 def equal_rows(keys: bytes | bytearray) -> dict[bytes, array[int]]:
     """Content keys that stand more than once -> the positions of their rows, in order."""
-    first: dict[bytes, int] = {}
-    equal: dict[bytes, array[int]] = {}
-    for position in range(len(keys) // _KEY_BYTES):
-        content = bytes(keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
-        before = first.setdefault(content, position)
-        if before != position:
-            equal.setdefault(content, array("Q", [before])).append(position)
-    return equal
+    heads = array("Q", bytes(keys))[::2]  # the first half of each key: few keys share one by chance
+    ordered = sorted(heads)
+    repeated = {head for head, following in pairwise(ordered) if head == following}
+    if not repeated:
+        return {}
+    del ordered
+    places: dict[bytes, array[int]] = {}
+    for position, head in enumerate(heads):
+        if head in repeated:
+            content = bytes(keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
+            places.setdefault(content, array("Q")).append(position)
+    return {content: positions for content, positions in places.items() if len(positions) > 1}
 
 
 def planned_keys(
@@ -256,12 +260,25 @@ def _count_image(plan: Plan, row: Row, line: int) -> None:
 
 
 def describe_bad_rows(plan: Plan) -> str:
-    """One line for each bad row, and the cure."""
+    """The line number of every bad row with what is wrong, and the cure."""
     lines = [f"{plan.path}:{bad.line}: {bad.reason}" for bad in plan.invalid[:SHOWN_BAD_ROWS]]
-    if len(plan.invalid) > SHOWN_BAD_ROWS:
-        lines.append(f"{plan.path}: and {len(plan.invalid) - SHOWN_BAD_ROWS} more bad rows")
+    further: dict[str, list[int]] = {}
+    for bad in plan.invalid[SHOWN_BAD_ROWS:]:
+        further.setdefault(bad.reason, []).append(bad.line)
+    lines += [f"{plan.path}:{_ranges(numbers)}: {reason}" for reason, numbers in further.items()]
     lines.append(
         f"{len(plan.invalid)} of {plan.rows} rows cannot be run; mend them, or set dataset.on_bad_row: skip "
         "to keep them in the ledger as invalid"
     )
     return "\n".join(lines)
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`1, 3-5` of 1, 3, 4, 5."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return ", ".join("-".join(map(str, run)) for run in runs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -13,17 +13,30 @@ from hermes_run.core.keys import content_key
 from hermes_run.core.registry import did_you_mean
 from hermes_run.core.text import clean
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 WORK_FIELDS = ("image", "docker_image", "cwd", "setup", "files")
 """With the prompt, the columns that define a row's work; all others are carried in `metadata.row`."""
 
 _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
+_scan = json.JSONDecoder().raw_decode
 _MEMBER = re.compile(rb'"[ \t\r\n]*:')
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SHOWN_CHARS = 60
+"""How much of a row's own text its error quotes."""
 
 
 class BadRow(ValueError):
     """Why a row cannot be run."""
+
+
+def shown(text: str) -> str:
+    """A text of the row, quoted, short, and without anything that a terminal would obey."""
+    cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return f'"{"".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)}"'
 
 
 class Row(Struct, frozen=True):
@@ -47,13 +60,20 @@ def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: dict[str, Any] = {}
     for name, value in pairs:
         if name in seen:
-            raise BadRow(f'the key "{name}" stands twice')
+            raise BadRow(f"the key {shown(name)} stands twice")
         seen[name] = value
     return seen
 
 
 def _refuse_constant(name: str) -> None:
     raise BadRow(f"{name} is no JSON value")
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # Python's own limit, against numbers that take minutes to read
+        raise BadRow("it holds a number of more than 4300 digits") from None
 
 
 def _count_members(value: Any) -> int:
@@ -80,7 +100,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
         raise BadRow("it is nested too deeply") from None
     try:
         value = json.loads(
-            line.decode("utf-8"), object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant
+            line.decode("utf-8"),
+            object_pairs_hook=_refuse_duplicates,
+            parse_constant=_refuse_constant,
+            parse_int=_whole,
         )
     except UnicodeDecodeError as error:
         raise BadRow(f"it is not UTF-8 (byte {error.start})") from None
@@ -122,15 +145,17 @@ def _prompt(row: dict[str, Any], field: str) -> str:
                 f'it has "{other}" and no "{field}"; put the first human turn into "{field}", '
                 "or name its column with dataset.prompt_field"
             )
-    raise BadRow(
-        f'it has no "{field}"{did_you_mean(field, row)} (dataset.prompt_field names the column that holds it)'
-    )
+    near = [name for name in row if len(name) <= _SHOWN_CHARS and name.isprintable()]
+    hint = did_you_mean(field, near)
+    raise BadRow(f'it has no "{field}"{hint} (dataset.prompt_field names the column that holds it)')
 
 
 def _image(row: dict[str, Any]) -> str:
     image, docker_image = _text(row, "image"), _text(row, "docker_image")
     if image and docker_image and image != docker_image:
-        raise BadRow(f'"image" is "{image}" and "docker_image" is "{docker_image}"; keep one of them')
+        raise BadRow(
+            f'"image" is {shown(image)} and "docker_image" is {shown(docker_image)}; keep one of them'
+        )
     return image or docker_image
 
 
@@ -152,11 +177,28 @@ def _files(row: dict[str, Any]) -> dict[str, str]:
         raise BadRow('"files" takes a map from a path in the workspace to its text')
     for path, text in value.items():
         if not isinstance(text, str):
-            raise BadRow(f'"files": the text of "{path}" is {_kind(text)}; it takes a string')
+            raise BadRow(f'"files": the text of {shown(path)} is {_kind(text)}; it takes a string')
         parts = path.split("/")
         if path.startswith("/") or ".." in parts or "\x00" in path or not parts[-1] or parts[-1] == ".":
-            raise BadRow(f'"files": "{path}" is no path inside the workspace (relative, without "..")')
+            raise BadRow(f'"files": {shown(path)} is no path inside the workspace (relative, without "..")')
+    _refuse_clashes(value)
     return {clean(path): clean(text) for path, text in value.items()}
+
+
+def _refuse_clashes(files: Iterable[str]) -> None:
+    """Two paths of one place: what is there in the end would hang on the order of the keys."""
+    places: dict[tuple[str, ...], str] = {}
+    for path in files:
+        place = tuple(part for part in path.split("/") if part not in ("", "."))
+        other = places.setdefault(place, path)
+        if other is not path:
+            raise BadRow(f'"files": {shown(other)} and {shown(path)} are the same place')
+    for place, path in places.items():
+        folder = next((places[place[:n]] for n in range(1, len(place)) if place[:n] in places), None)
+        if folder is not None:
+            raise BadRow(
+                f'"files": {shown(folder)} and {shown(path)} want the same place, as file and folder'
+            )
 
 
 def _row_id(row: dict[str, Any]) -> str:
@@ -176,11 +218,28 @@ def _rest(line: bytes, row: dict[str, Any], field: str) -> str:
     try:
         raw = _decode_raw(line)
         return _encode({name: raw[name] for name in names}).decode()
-    except (msgspec.MsgspecError, UnicodeError):
-        try:
-            return json.dumps({name: row[name] for name in names}, separators=(",", ":"), allow_nan=False)
-        except ValueError:
-            raise BadRow("it holds a number that is too large") from None
+    except msgspec.DecodeError:  # a lone surrogate
+        spelled = _spelled(line.decode())
+        return "{" + ",".join(f"{json.dumps(name)}:{spelled[name]}" for name in names) + "}"
+
+
+def _spelled(text: str) -> dict[str, str]:
+    """Key -> value as it is written, of an object that is known to be sound."""
+
+    def skip_space(at: int) -> int:
+        match = _SPACE.match(text, at)
+        return match.end() if match else at
+
+    spelled: dict[str, str] = {}
+    at = skip_space(text.index("{") + 1)
+    while text[at] != "}":
+        name, at = _scan(text, at)
+        start = skip_space(text.index(":", at) + 1)
+        _, end = _scan(text, start)
+        spelled[name] = text[start:end]
+        at = skip_space(end)
+        at = skip_space(at + 1) if text[at] == "," else at
+    return spelled
 
 
 def parse_row(line: bytes, prompt_field: str = "prompt") -> Row:
@@ -191,7 +250,7 @@ def parse_row(line: bytes, prompt_field: str = "prompt") -> Row:
         raise BadRow('"check" is not available yet in this version; leave it out')
     cwd = _text(row, "cwd")
     if cwd and not cwd.startswith("/"):
-        raise BadRow(f'"cwd" is "{cwd}"; it takes an absolute path inside the sandbox')
+        raise BadRow(f'"cwd" is {shown(cwd)}; it takes an absolute path inside the sandbox')
     return Row(
         prompt, _image(row), cwd, _setup(row), _files(row), _row_id(row), _rest(line, row, prompt_field)
     )
