@@ -121,4 +121,5 @@ def model_config(spec: Spec, endpoint: Endpoint, key: Secret | None) -> ModelCon
         reasoning=None if not endpoint.honours_reasoning else "off" if is_off else effort,
         routing={name: value for name, value in fields.items() if value and endpoint.honours_routing},
         max_concurrency=spec.workers,
+        proxy=endpoint.proxy,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_run.errors import KeyMissing, SpecError
@@ -32,6 +32,7 @@ class Endpoint:
         api_key_env: the variable that it is from, or None.
         dialect: see `DIALECTS`.
         honours_reasoning, honours_routing: whether OpenRouter's fields are understood.
+        proxy: URL of the HTTP proxy on the way there, or "".
     """
 
     base_url: str
@@ -40,6 +41,7 @@ class Endpoint:
     dialect: Dialect
     honours_reasoning: bool
     honours_routing: bool
+    proxy: str = ""
 
 
 def dialect_of(url: str) -> Dialect:
@@ -69,6 +71,16 @@ def describe(spec: Spec, settings: Settings, api_key: Secret | None = None) -> E
     )
 
 
+def proxy_for(base_url: str) -> str:
+    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for a URL; "" for none, and on loopback."""
+    from urllib.request import getproxies_environment, proxy_bypass_environment
+
+    address = parse_url(base_url)
+    if isinstance(address, str) or address.is_loopback or proxy_bypass_environment(address.host):
+        return ""
+    return getproxies_environment().get(address.scheme, "")
+
+
 def resolve(spec: Spec, settings: Settings, api_key: str | None = None) -> Endpoint:
     """The endpoint of a spec with its key.
 
@@ -81,7 +93,8 @@ def resolve(spec: Spec, settings: Settings, api_key: str | None = None) -> Endpo
         KeyMissing: the variable is unset.
         SpecError: the key may not be sent to that host.
     """
-    return describe(spec, settings, read_key(spec, settings, api_key))
+    endpoint = describe(spec, settings, read_key(spec, settings, api_key))
+    return replace(endpoint, proxy=proxy_for(endpoint.base_url))
 
 
 def read_key(spec: Spec, settings: Settings, api_key: str | None = None) -> Secret | None:
