@@ -73,10 +73,10 @@ def describe(spec: Spec, settings: Settings, api_key: Secret | None = None) -> E
 
 def proxy_for(base_url: str) -> str:
     """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for a URL; "" for none, and on loopback."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies_environment, proxy_bypass
 
     address = parse_url(base_url)
-    if isinstance(address, str) or address.is_loopback or proxy_bypass_environment(address.host):
+    if isinstance(address, str) or address.is_loopback or proxy_bypass(address.host):
         return ""
     return getproxies_environment().get(address.scheme, "")
 
