@@ -313,7 +313,7 @@ def test_memory_does_not_grow_with_the_size_of_rows(tmp_path: Path, pack: Callab
     """Forty rows of 1 MB take what their largest row takes, not their sum."""
     path = tmp_path / "data.jsonl"
     rows = (
-        json.dumps({"prompt": f"task {n}", "text": Random(n).randbytes(500_000).hex()}) for n in range(80)
+        json.dumps({"prompt": f"task {n}", "text": Random(n).randbytes(500_000).hex()}) for n in range(40)
     )
     path.write_bytes(pack("\n".join(rows).encode()))
     _, whole, tasks = measure(path)
