@@ -13,7 +13,7 @@ _SPEC_SUFFIXES = (".yaml", ".yml")
 def run_path(text: str) -> Path:
     """The run that `text` names. Raises UsageError, with what was probably meant, when it names none."""
     path = Path(text)
-    if path.suffix in _SPEC_SUFFIXES:
+    if path.suffix in _SPEC_SUFFIXES and not path.is_dir():
         raise UsageError(f"{text} is a spec; RUN is a run directory (such as data/NAME) or a manifest.jsonl")
     if path.exists():
         return path

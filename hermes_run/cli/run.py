@@ -154,7 +154,7 @@ def _after(report: RunReport, spec: Spec, command: str) -> Iterator[tuple[str, s
         yield "try again", f"{command}   ({count_of(outcomes['failed'], 'failed prompt')})"
     if outcomes["partial"] and not report.pending:
         yield "partial", f"{command} --retry partial"
-    if spec.model.name == "scripted" and spec.model.script is not None:
+    if spec.model.script is not None and report.exit_code == 0:
         yield from _real_model(spec, command)
 
 
