@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _CHILD = re.compile(rb'"child-pid": (\d+)')
 _INFO = re.compile(r'\{\s*"child-pid"[^}]*\}\s*')
+_LONGEST_LINE = 300
 _CURE = (
     "; it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
     " user.max_user_namespaces=15000` (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0); inside a"
@@ -109,7 +110,7 @@ class BwrapBox(Box):
 
     def explain(self, said: str) -> str:
         """See Box."""
-        lines = _INFO.sub("", said).splitlines()[-5:]
+        lines = [line[-_LONGEST_LINE:] for line in _INFO.sub("", said).splitlines()[-5:]]
         cure = _CURE if "namespace" in said or "uid map" in said else ""
         return (": " + " | ".join(lines) if lines else "") + cure
 

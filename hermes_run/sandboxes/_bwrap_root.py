@@ -106,7 +106,9 @@ def arguments(*, etc: str, pipes: str, cwd: str, memory_mb: int, has_network: bo
         return ["--size", str(memory_mb * _MB // part), "--tmpfs", path]
 
     made = [*_ISOLATION, *(() if has_network else ("--unshare-net",)), *system_arguments()]
-    made += ["--ro-bind", etc, "/etc", "--proc", "/proc", "--dev", "/dev"]
+    # /proc is read-only because a runner that is root is root to the kernel in there too, without any
+    # capability, but as the owner of /proc/sys and /proc/irq: bwrap itself covers only some of them.
+    made += ["--ro-bind", etc, "/etc", "--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     made += [*in_memory("/dev/shm", _EIGHTH), "--remount-ro", "/dev"]
     made += [*in_memory("/tmp", _QUARTER), *in_memory(WORKSPACE, _HALF)]
     made += ["--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run"]
