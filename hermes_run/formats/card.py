@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import msgspec.inspect
 
 from hermes_run.core.registry import TOOLS
@@ -37,11 +38,16 @@ def _feature(kind: Any, tools: tuple[str, ...]) -> dict[str, Any]:
         inner = _feature(kind.item_type, tools)
         return {"list": inner.get("dtype") or inner["struct"]}
     if isinstance(kind, msgspec.inspect.DictType):
-        return {"struct": [{"name": tool, **_feature(kind.value_type, tools)} for tool in tools]}
+        return {"struct": [{"name": _quoted(tool), **_feature(kind.value_type, tools)} for tool in tools]}
     if isinstance(kind, msgspec.inspect.UnionType):
         present = [each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType)]
         return _feature(present[0], tools)
     raise TypeError(f"no feature for {kind}")
+
+
+def _quoted(tool: str) -> str:
+    """A tool's name in YAML: an own tool may be called `no` or `a: b`."""
+    return tool if tool in TOOLS else msgspec.json.encode(tool).decode()
 
 
 def _yaml(value: Any, indent: int = 0) -> list[str]:

@@ -3,7 +3,8 @@
 The hash is xxh3_128 over the canonical JSON (`core.keys`) of the record without what scheduling and
 the dataset decide: `key`, `prompt_index`, `metadata.batch_num`, `metadata.timestamp`, `metadata.row`,
 `metadata.work`; without the zero entries of `tool_stats` and `tool_error_counts`; and with every tool
-call id replaced by `call_<n>`, its order of first appearance.
+call id replaced by `call_<n>`, the call's place among all calls (a result has its call's, also where a
+provider gave one id to several calls).
 """
 
 from __future__ import annotations
@@ -31,10 +32,25 @@ def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
     }
     content["tool_stats"] = {name: c for name, c in content["tool_stats"].items() if c["count"]}
     content["tool_error_counts"] = {name: n for name, n in content["tool_error_counts"].items() if n}
-    ids: dict[str, str] = {}
-    for turn in content["conversations"]:
-        for call in turn["tool_calls"]:
-            call["id"] = ids.setdefault(call["id"], f"call_{len(ids)}")
-        if turn["tool_call_id"]:
-            turn["tool_call_id"] = ids.setdefault(turn["tool_call_id"], f"call_{len(ids)}")
+    _number_calls(content["conversations"])
     return digest(canonical_json(content))
+
+
+def _number_calls(turns: list[dict[str, Any]]) -> None:
+    """Replace ids by places, a result's by that of its call.
+
+    Results are looked for among the calls of the turn before them: ids need not be unique beyond that.
+    """
+    count = 0
+    waiting: list[tuple[str, str]] = []
+    for turn in turns:
+        if turn["tool_calls"]:
+            waiting = []
+        for call in turn["tool_calls"]:
+            waiting.append((call["id"], f"call_{count}"))
+            call["id"] = f"call_{count}"
+            count += 1
+        if turn["from"] == "tool":
+            found = next((pair for pair in waiting if pair[0] == turn["tool_call_id"]), ("", ""))
+            turn["tool_call_id"] = found[1]
+            waiting = [pair for pair in waiting if pair is not found]

@@ -7,6 +7,7 @@ zeros. So a table reader infers one schema, whatever the rows hold.
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from hermes_run.core.messages import Usage
@@ -67,3 +68,14 @@ class TrajectoryRecord(Struct, frozen=True):
     toolsets_used: tuple[str, ...]
     tool_stats: dict[str, ToolCount]
     tool_error_counts: dict[str, int]
+
+
+_decode = msgspec.json.Decoder(TrajectoryRecord).decode
+
+
+def decode_record(line: bytes) -> TrajectoryRecord:
+    """The record of a line. Raises ValueError (msgspec's included) when it is none."""
+    try:
+        return _decode(line)
+    except RecursionError:
+        raise ValueError("it is nested too deeply to be a trajectory") from None

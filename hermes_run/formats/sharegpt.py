@@ -9,13 +9,12 @@ import msgspec
 from hermes_run.core.messages import Assistant, Message, System, ToolCall, ToolResult, User
 from hermes_run.core.registry import TOOLS
 from hermes_run.core.trajectory import StopReason, ToolCount, Trajectory
-from hermes_run.formats.record import CallRecord, MetadataRecord, TrajectoryRecord, TurnRecord
+from hermes_run.formats.record import CallRecord, MetadataRecord, TrajectoryRecord, TurnRecord, decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _encode = msgspec.json.Encoder().encode
-_decode_record = msgspec.json.Decoder(TrajectoryRecord).decode
 
 
 def _json(value: object) -> str:
@@ -84,7 +83,7 @@ class ShareGPT:
                 stop_reason=trajectory.stop_reason.value,
                 work=trajectory.work,
                 usage=trajectory.usage,
-                draw=_json(trajectory.draw),
+                draw=_json({name: float(percent) for name, percent in trajectory.draw.items()}),
                 backend=trajectory.backend,
                 limits_missing=_json(trajectory.limits_missing),
                 image_digest=trajectory.image_digest,
@@ -105,7 +104,7 @@ class ShareGPT:
 
     def decode(self, line: bytes) -> Trajectory:
         """The trajectory of a line. Raises ValueError (msgspec's included) when it is none."""
-        return from_record(_decode_record(line))
+        return from_record(decode_record(line))
 
 
 def from_record(record: TrajectoryRecord) -> Trajectory:
