@@ -40,6 +40,11 @@ class RecordGlance(msgspec.Struct, frozen=True):
 glance = msgspec.json.Decoder(RecordGlance).decode
 
 
+def _holds_scratchpad(value: bytes) -> bool:
+    """Whether a JSON string has the mark; `<` may be spelled as an escape in it."""
+    return _SCRATCHPAD in value or (b"\\u00" in value and SCRATCHPAD in msgspec.json.decode(value, type=str))
+
+
 class Account(Protocol):
     """What statistics look at in a manifest entry."""
 
@@ -106,7 +111,7 @@ class Statistics:
         if entry.cost is None:
             self.cost_unknown += 1
         else:
-            self.known_cost = round(self.known_cost + entry.cost, 10)
+            self.known_cost = round(self.known_cost + round(entry.cost, 10), 10)
 
     def count_record(self, record: RecordGlance) -> None:
         """Add the tool calls and turns of one kept line."""
@@ -117,7 +122,7 @@ class Statistics:
         for turn in record.conversations:
             if turn.speaker == "gpt":
                 self.assistant_turns += 1
-                if turn.reasoning.strip() or _SCRATCHPAD in bytes(turn.value):
+                if turn.reasoning.strip() or _holds_scratchpad(bytes(turn.value)):
                     self.reasoned_turns += 1
 
     def __add__(self, other: Statistics) -> Statistics:
@@ -179,7 +184,7 @@ def describe(statistics: Statistics, *, total: int, invalid: int) -> dict[str, A
             "reasoning_tokens": s.usage.reasoning_tokens,
             "calls_without_usage": s.usage.calls_without_usage,
         },
-        "cost": s.known_cost if done > s.cost_unknown else None,
+        "cost": s.known_cost if done > s.cost_unknown or not done else None,
         "cost_unknown": s.cost_unknown,
         "cost_estimated": 0,
         "turns": {
