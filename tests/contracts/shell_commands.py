@@ -104,7 +104,8 @@ COMMANDS = {
     "wait status": "(exit 3) & wait $!; echo $?",
     "wait n": "(exit 4) & wait -n; echo $?",
     "bg sees sigint": "bash -c 'trap \"echo got\" INT; kill -INT $$'",
-    "python sigint": "python3 -c 'import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGPIPE), signal.getsignal(signal.SIGTERM))'",
+    "python sigint": "python3 -c 'import signal as s; print([s.getsignal(n) for n in (s.SIGPIPE, s.SIGTERM)],"
+    " s.getsignal(s.SIGINT) is s.default_int_handler)'",
     "sigpipe": "yes | head -2; echo ${PIPESTATUS[@]}",
     "subshell": "(cd /; pwd; x=5); echo [$x]; pwd | tail -c 10",
     "group": "{ echo a; echo b; } | cat -n",

@@ -92,7 +92,7 @@ _NOT_THERE = (
 """A loop around `eval` shows in a plain sh; messages twice; and what differs between two runs."""
 
 
-@pytest.mark.parametrize("keep_state", [False, True])
+@pytest.mark.parametrize("keep_state", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_any_posix_sh_can_be_the_kept_shell(keep_state: bool) -> None:
     path = shutil.which("dash") or shutil.which("busybox.sh")
     if path is None:
