@@ -33,13 +33,12 @@ class Answer(Protocol):
     def valid(self) -> bool:
         """Whether the name was offered and the arguments fit."""
 
-    @property
-    def known(self) -> bool:
-        """Whether the name was offered."""
-
 
 class Tools(Protocol):
     """One rollout's tools."""
+
+    def offers(self, name: str) -> bool:
+        """Whether a tool of this name was given to the model."""
 
     async def call(self, call: ToolCall) -> Answer:
         """The one answer to a call. Raises SandboxError when the sandbox is gone."""
@@ -101,7 +100,11 @@ class Rollout:
         if reply.model:
             self.served.add(reply.model)
         message = reply.message
-        self.messages.append(Assistant(message.text, message.reasoning, message.tool_calls))
+        calls = () if reply.finish_reason == "length" else message.tool_calls  # any of them may be cut
+        self.messages.append(Assistant(message.text, message.reasoning, calls))
+        for call in calls:
+            if not self.tools.offers(call.name):
+                self.unknown.setdefault(call.name)
 
     async def _answer(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """One result for each call, in the order of the calls; known calls run beside unknown ones."""
@@ -110,18 +113,16 @@ class Rollout:
         for call in calls:
             answer = await self.tools.call(call)
             any_valid = any_valid or answer.valid
-            self._count(call, answer)
+            self._count(call, failed=answer.failed)
             result = ToolResult(call.id, call.name, answer.text)
             self.messages.append(result)
             results.append(result)
         self.invalid_turns = 0 if any_valid else self.invalid_turns + 1
         return results
 
-    def _count(self, call: ToolCall, answer: Answer) -> None:
-        if not answer.known:
-            self.unknown.setdefault(call.name)
+    def _count(self, call: ToolCall, *, failed: bool) -> None:
         if call.name in self.countable:
-            one = ToolCount(1, int(not answer.failed), int(answer.failed))
+            one = ToolCount(1, int(not failed), int(failed))
             self.counts[call.name] = self.counts.get(call.name, ToolCount()) + one
 
     def close(self, reason: str) -> None:
@@ -130,9 +131,7 @@ class Rollout:
         if last is None:
             return
         turn, *results = self.messages[last:]
-        answered = {m.call_id for m in results if isinstance(m, ToolResult)}
-        for call in turn.tool_calls if isinstance(turn, Assistant) else ():
-            if call.id not in answered:
-                self.messages.append(ToolResult(call.id, call.name, reason))
-                if call.name in self.countable:
-                    self.counts[call.name] = self.counts.get(call.name, ToolCount()) + ToolCount(1, 0, 1)
+        calls = turn.tool_calls if isinstance(turn, Assistant) else ()
+        for call in calls[len(results) :]:  # results come in the order of the calls
+            self.messages.append(ToolResult(call.id, call.name, reason))
+            self._count(call, failed=True)

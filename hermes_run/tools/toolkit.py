@@ -56,6 +56,10 @@ class Toolkit:
         self.specs: tuple[ToolSpec, ...] = tuple(kind.spec for kind in self._classes.values())
         """How they are offered, sorted by name: the same bytes for the same names."""
 
+    def offers(self, name: str) -> bool:
+        """Whether a tool of this name was given to the model."""
+        return restore(name) in self._classes
+
     async def call(self, call: ToolCall) -> ToolAnswer:
         """Answer one call.
 
