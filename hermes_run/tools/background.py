@@ -82,10 +82,10 @@ class Background:
         script = shell.START.format(
             root=quote(self._root.encode()), name=name, shell=self._sandbox.info.shell
         )
-        result = await self._sandbox.exec(
-            script, timeout_s=START_TIMEOUT_S, stdin=command, max_output=100_000
+        result = await run_script(
+            self._sandbox, script, timeout_s=START_TIMEOUT_S, stdin=command, max_output=100_000
         )
-        if result.exit_code or result.timed_out:
+        if result.exit_code:
             raise ToolError(f"cannot start a background command: {text_of(result.output).strip()}")
         self._root, recorder, pid = text_of(result.output).split("\n")[:3]
         text = text_of(command)

@@ -158,9 +158,12 @@ def _escape_normalised(text: str, old: str) -> list[Place]:
 
 
 def _trimmed_boundary(text: str, old: str) -> list[Place]:
-    """White space and empty lines around the whole are not there."""
+    """White space and empty lines around the whole are not there; but no word is cut there either."""
     meant = old.strip()
-    return [] if meant == old else _exact(text, meant)
+    before = r"(?<!\w)" if old[:1].isspace() and re.match(r"\w", meant) else ""
+    after = r"(?!\w)" if old[-1:].isspace() and re.search(r"\w\Z", meant) else ""
+    bounds = re.compile(before + re.escape(meant) + after) if meant != old and meant else None
+    return [place for place in _exact(text, meant) if bounds and bounds.match(text, place.start)]
 
 
 # ------------------------------------------------------------------ 7: typography

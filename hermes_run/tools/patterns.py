@@ -27,6 +27,7 @@ _BOUNDARIES = set("bB<>")
 _COUNT = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
 _GROUP = re.compile(r"\(\?(?::|P?<[A-Za-z_]\w*>)")
 _POSIX = re.compile(r"\[:\^?[a-z]+:\]")
+_BRACED = re.compile(r"\{[^{}]*\}")
 _HEX = re.compile(r"x([0-9a-fA-F]{2})")
 _MOST_ALTERNATIVES = 100
 _GLOB_SET = re.compile(r"\[[!^]?\]?[^\]/]*\]")
@@ -180,7 +181,9 @@ class _Reader:
             self._write(f"\\x{hexadecimal[1]}", posix, length=4, can_repeat=True)
         elif char.isalnum():
             self.only_ripgrep = self.only_ripgrep or f"\\{char}"
-            self._write("\\" + char, "", length=2, can_repeat=True)
+            braced = _BRACED.match(self.pattern, self.at + 2)
+            rust = "\\" + char + (braced[0] if braced else "")
+            self._write(rust, "", length=len(rust), can_repeat=True)
         else:
             rust = "\\" + char if char.isascii() else char
             self._write(rust, "\\" + char if char in _SPECIAL else char, length=2, can_repeat=True)
@@ -202,6 +205,9 @@ class _Reader:
                 break
             first = False
             self._bracket_item(char, rust, posix)
+        for low, dash, high in zip(posix, posix[1:], posix[2:], strict=False):
+            if dash == "-" and len(low) == len(high) == 1 and low > high:
+                raise self.fault(f"the range {low}-{high} goes backwards")
         mark = "^" if negated else ""
         inside = _posix_set(posix)
         posix_set = "\\^" if inside == "^" and not negated else f"[{mark}{inside}]"

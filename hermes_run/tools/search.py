@@ -33,17 +33,17 @@ MAX_CHARS = 100_000
 SEARCH_TIMEOUT_S = 120.0
 
 _NO_RIPGREP = 69
+_NO_REGEX = 65
 
 
 class Seen(NamedTuple):
     """What a search has brought: file -> what was found in it, in order.
 
-    `is_file`: a single file was searched. `is_all`: nothing was left out.
+    `total` counts all results there are; None when there are more than could be counted.
     """
 
     files: dict[str, Any]
-    is_file: bool
-    is_all: bool
+    total: int | None
 
 
 class SearchFiles:
@@ -110,98 +110,124 @@ class SearchFiles:
         """
         query = _Query(self._sandbox, arguments.get("path") or ".")
         offset = arguments.get("offset", 0)
-        limit = min(arguments.get("limit", DEFAULT_LIMIT), MAX_LIMIT)
+        end = offset + min(arguments.get("limit", DEFAULT_LIMIT), MAX_LIMIT)
         if arguments.get("target", "content") == "files":
             seen = await query.names(read_glob(arguments["pattern"]))
-            return _page("files", list(seen.files), offset, limit, seen)
-        regex = read_regex(arguments["pattern"])
-        glob = read_glob(arguments.get("file_glob") or "*")
+            return _page("files", list(seen.files), offset, end, seen)
+        query.regex = read_regex(arguments["pattern"])
+        query.glob = read_glob(arguments.get("file_glob") or "*")
+        query.has_ripgrep = self._has_ripgrep
         mode = arguments.get("output_mode", "content")
-        context = min(arguments.get("context", 0), MAX_CONTEXT) if mode == "content" else None
-        seen, self._has_ripgrep = await query.contents(regex, glob, context, with_ripgrep=self._has_ripgrep)
-        if mode == "files_only":
-            return _page("files", list(seen.files), offset, limit, seen)
-        if mode == "count":
-            page = _page("counts", list(seen.files.items()), offset, limit, seen)
-            return {**page, "counts": dict(page["counts"])}
-        matches = [
-            match for file, lines in seen.files.items() for match in _matches(file, lines, context or 0)
-        ]
-        return _page("matches", matches, offset, limit, seen)
+        if mode == "content":
+            context = min(arguments.get("context", 0), MAX_CONTEXT)
+            seen = await query.lines(context, end)
+            items: list[Any] = [
+                match for file, lines in seen.files.items() for match in _matches(file, lines, context)
+            ]
+            page = _page("matches", items, offset, end, seen)
+        else:
+            seen = await query.counts()
+            items = list(seen.files) if mode == "files_only" else list(seen.files.items())
+            page = _page("files" if mode == "files_only" else "counts", items, offset, end, seen)
+            if mode == "count":
+                page["counts"] = dict(page["counts"])
+        self._has_ripgrep = query.has_ripgrep
+        return page
 
     async def aclose(self) -> None:
         """Nothing to give back."""
 
 
 class _Query:
-    """Searches below one path."""
+    """Searches below one path.
+
+    What comes unsorted is sorted here. When there is too much to fetch it is asked for once more, in
+    order, so that what is seen never depends on chance.
+    """
+
+    regex: Regex
+    glob: Glob
 
     def __init__(self, sandbox: Sandbox, path: str) -> None:
         self._sandbox = sandbox
         self._path = path
+        self._is_file = False
+        self.has_ripgrep = True
+        """Whether the sandbox may have a ripgrep that can be used."""
 
     async def names(self, glob: Glob) -> Seen:
         """The files that a glob means."""
-        for in_order in (False, True):  # in order only when there are too many to fetch
-            is_file, output, _ = await self._run(files_script(self._path, glob.names, in_order=in_order))
-            is_all = len(output) < MAX_BYTES
-            if is_all:
-                break
-        found = (text_of(name.removeprefix(b"./")) for name in output.split(b"\0")[:-1])
-        return self._seen(dict.fromkeys(found), glob, is_file=is_file, is_all=is_all)
+        self.glob = glob
+        output, _ = await self._run(files_script(self._path, glob.names, in_order=False))
+        is_all = len(output) < MAX_BYTES
+        if not is_all:
+            output, _ = await self._run(files_script(self._path, glob.names, in_order=True))
+        found = self._meant({text_of(name[2:]): None for name in output.split(b"\0")[:-1]})
+        return Seen(found, len(found) if is_all else None)
 
-    async def contents(
-        self, regex: Regex, glob: Glob, context: int | None, *, with_ripgrep: bool
-    ) -> tuple[Seen, bool]:
-        """The lines that match in each file, or with `context` None their number.
+    async def lines(self, context: int, most: int) -> Seen:
+        """The lines that match in each file: all, or at least the first `most`."""
+        found, is_all = await self._ask(context)
+        if is_all:
+            return Seen(found, sum(line.matches for lines in found.values() for line in lines.values()))
+        counts = await self.counts()
+        found, _ = await self._ask(context, most)
+        # ripgrep shows lines of a file before it sees that it is binary, but never counts them.
+        found = {name: lines for name, lines in found.items() if name in counts.files or counts.total is None}
+        return Seen(found, None if counts.total is None else sum(counts.files.values()))
 
-        Returns also whether the sandbox has a ripgrep that can be used.
-        """
-        for in_order in (False, True):
-            asked = Asked(self._path, regex, glob.names, mark(), context, in_order)
-            found = await self._ripgrep(asked) if with_ripgrep else None
-            with_ripgrep = found is not None
-            is_file, output, status = found or await self._grep(asked)
-            if status:
-                break
+    async def counts(self) -> Seen:
+        """How many lines match in each file."""
+        found, is_all = await self._ask(None)
+        if not is_all:
+            found, _ = await self._ask(None, 1)
+        return Seen(found, len(found) if is_all else None)
+
+    async def _ask(self, context: int | None, most: int = 0) -> tuple[dict[str, Any], bool]:
+        """What is found in each file, and whether that is all."""
+        asked = Asked(self._path, self.regex, self.glob.names, mark(), context, most)
+        answer = await self._ripgrep(asked) if self.has_ripgrep else None
+        output, status = answer or await self._grep(asked)
         parse = search_output.counts if context is None else search_output.lines
-        files = parse(output, asked.mark.encode())
-        return self._seen(files, glob, is_file=is_file, is_all=bool(status)), with_ripgrep
+        return self._meant(parse(output, asked.mark.encode())), bool(status)
 
-    async def _ripgrep(self, asked: Asked) -> tuple[bool, bytes, bytes] | None:
-        """What ripgrep says, or None when the sandbox has none, or one that is too old."""
-        is_file, output, exit_code = await self._run(ripgrep_script(asked))
-        if exit_code == _NO_RIPGREP:
-            return None
-        output, status = search_output.status(output, asked.mark.encode())
-        if status == b"2" and asked.mark.encode() not in output and b"\0" not in output:
-            if b"regex" not in output.lower():
-                return None
+    async def _ripgrep(self, asked: Asked) -> tuple[bytes, bytes] | None:
+        """Output and exit code of ripgrep, or None when there is none, or one that is too old."""
+        output, exit_code = await self._run(ripgrep_script(asked))
+        sign = asked.mark.encode()
+        if exit_code != _NO_RIPGREP:
+            output, status = search_output.status(output, sign)
+            if status != b"2" or sign in output or b"\0" in output:
+                return output, status
+            if b"regex" in output.lower():
+                raise ToolError(f"invalid regular expression: {text_of(output).strip()}")
+        self.has_ripgrep = False
+        return None
+
+    async def _grep(self, asked: Asked) -> tuple[bytes, bytes]:
+        if self.regex.only_ripgrep:
+            raise ToolError(f"{self.regex.only_ripgrep} in a pattern needs ripgrep, which is not here")
+        output, exit_code = await self._run(grep_script(asked))
+        if exit_code == _NO_REGEX:
             raise ToolError(f"invalid regular expression: {text_of(output).strip()}")
-        return is_file, output, status
+        return search_output.status(output, asked.mark.encode())
 
-    async def _grep(self, asked: Asked) -> tuple[bool, bytes, bytes]:
-        if asked.regex.only_ripgrep:
-            raise ToolError(f"{asked.regex.only_ripgrep} in a pattern needs ripgrep, which is not here")
-        is_file, output, _ = await self._run(grep_script(asked))
-        return is_file, *search_output.status(output, asked.mark.encode())
-
-    async def _run(self, script: str) -> tuple[bool, bytes, int]:
-        """Whether it is a file that is searched, the output, the exit code."""
+    async def _run(self, script: str) -> tuple[bytes, int]:
+        """Output and exit code of a script."""
         result = await run_script(
             self._sandbox, script, timeout_s=SEARCH_TIMEOUT_S, max_output=MAX_BYTES + 100_000
         )
-        if result.exit_code not in (0, _NO_RIPGREP):
+        if result.exit_code not in (0, _NO_RIPGREP, _NO_REGEX):
             raise refuse(self._path, result)
-        return result.output.startswith(b"F"), result.output[2:], result.exit_code
+        self._is_file = result.output.startswith(b"F")
+        return result.output[2:], result.exit_code
 
-    def _seen(self, files: Mapping[str, Any], glob: Glob, *, is_file: bool, is_all: bool) -> Seen:
+    def _meant(self, files: Mapping[str, Any]) -> dict[str, Any]:
         """What the glob means of the files, sorted, named as seen from where the path is written."""
-        meant = [name for name in files if glob.path.fullmatch(name)]
-        meant.sort(key=lambda name: bytes_of(name).split(b"/"))
+        names = [name for name in files if self.glob.path.fullmatch(name)]
+        names.sort(key=lambda name: bytes_of(name).split(b"/"))
         folder = re.sub(r"^(?:\./+)+", "", self._path.rstrip("/") + "/")
-        named = {self._path if is_file else folder + name: files[name] for name in meant}
-        return Seen(named, is_file, is_all)
+        return {self._path if self._is_file else folder + name: files[name] for name in names}
 
 
 def _matches(file: str, lines: Mapping[int, Line], context: int) -> Iterator[dict[str, Any]]:
@@ -218,22 +244,23 @@ def _matches(file: str, lines: Mapping[int, Line], context: int) -> Iterator[dic
         yield match
 
 
-def _page(kind: str, items: Sequence[Any], offset: int, limit: int, seen: Seen) -> dict[str, Any]:
-    """One page of the results; `total_count` counts all of them that were fetched."""
+def _page(kind: str, items: Sequence[Any], offset: int, end: int, seen: Seen) -> dict[str, Any]:
+    """One page of the results. Where not all could be counted, `total_count` is what was."""
     page: list[Any] = []
     room = MAX_CHARS
-    for item in items[offset : offset + limit]:
+    for item in items[offset:end]:
         room -= len(repr(item))
         if room < 0 and page:
             break
         page.append(item)
-    end = offset + len(page)
+    total = len(items) if seen.total is None else seen.total
+    next_offset = offset + len(page)
     result = {
         kind: page,
-        "total_count": len(items),
-        "truncated": end < len(items) or not seen.is_all,
-        "next_offset": end if end < len(items) else None,
+        "total_count": total,
+        "truncated": next_offset < total or seen.total is None,
+        "next_offset": next_offset if page and next_offset < total else None,
     }
-    if not seen.is_all:
-        result["note"] = f"there is more than these {len(items)}; narrow the search to see the rest"
+    if seen.total is None or (not page and offset < total):
+        result["note"] = "there is more than can be listed; narrow the search to see the rest"
     return result

@@ -10,7 +10,8 @@ from hermes_run.tools.shell import text_of
 MAX_LINE_CHARS = 500
 
 _CUT = " … [line cut]"
-_COUNT = re.compile(rb"\n?(?:\./)?([^\0]*)\0(\d+)\n")
+_COUNT = re.compile(rb"\./([^\0]*)\0([1-9]\d*)\n")
+_AFTER_NUL = re.compile(rb"(?:--\n)?\./([^\0]*)\0(\d+)([:-])([^\n]*)\n")
 _GREP_LINE = re.compile(rb"(\d+)([:-])(.*)")
 
 
@@ -34,8 +35,10 @@ def counts(output: bytes, mark: bytes) -> dict[str, int]:
 
 
 def lines(output: bytes, mark: bytes) -> dict[str, dict[int, Line]]:
-    """File -> line number -> line, of ripgrep's or of grep's output."""
-    return _grep_lines(output, mark) if output.startswith(mark) else _ripgrep_lines(output, mark)
+    """File -> line number -> line, of any engine's output."""
+    if output.startswith(mark):
+        return _lines_by_file(output, mark)
+    return _lines_after_nul(output) if _AFTER_NUL.match(output) else _ripgrep_lines(output, mark)
 
 
 def _ripgrep_lines(output: bytes, mark: bytes) -> dict[str, dict[int, Line]]:
@@ -53,7 +56,15 @@ def _ripgrep_lines(output: bytes, mark: bytes) -> dict[str, dict[int, Line]]:
     return files
 
 
-def _grep_lines(output: bytes, mark: bytes) -> dict[str, dict[int, Line]]:
+def _lines_after_nul(output: bytes) -> dict[str, dict[int, Line]]:
+    files: dict[str, dict[int, Line]] = {}
+    for match in _AFTER_NUL.finditer(output):
+        found = files.setdefault(text_of(match[1]), {})
+        found[int(match[2])] = Line(_shown(match[4]), match[3] == b":")
+    return files
+
+
+def _lines_by_file(output: bytes, mark: bytes) -> dict[str, dict[int, Line]]:
     files: dict[str, dict[int, Line]] = {}
     parts = output.split(mark)
     for path, body in zip(parts[1::2], parts[2::2], strict=False):

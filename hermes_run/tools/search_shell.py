@@ -58,28 +58,39 @@ if command -v rg >/dev/null 2>&1; then
 fi
 """
 
+# Most greps can end names with NUL and tell text from binary; where they cannot (busybox), files are
+# looked at one by one.
 _GREP = r"""
-export re={pattern} M={mark} nl
-printf '' | grep {flags} -e "$re" 2>&1
-[ $? -le 1 ] || exit 65
+export re={pattern} M={mark} nl fast=1
+printf '' | grep --null -I {flags} -e "$re" >/dev/null 2>&1
+if [ $? -gt 1 ]; then
+  fast=
+  printf '' | grep {flags} -e "$re" 2>&1
+  [ $? -le 1 ] || exit 65
+fi
 {{ {find}; printf '\n%s0\n' {mark}; }} | {cut}head -c {most}
 """
 
-# Runs with a batch of files as "$@". What matches is asked for at once, by lines; a batch that holds a
-# name with a newline goes file by file.
+# Runs with a batch of files as "$@". First it is asked which match, for all at once. A batch that holds
+# a name with a newline goes file by file where names cannot end with NUL.
 _BATCH = r"""
+export LC_ALL=C.UTF-8
+if [ -n "$fast" ]; then
+  grep -l --null {flags} -e "$re" "$@" | LC_ALL=C xargs -0 grep -l --null -I -e "" |
+    xargs -0 grep -H --null {flags} {options} -e "$re"
+  exit
+fi
 emit() {{
-  [ "$(tr -dc "\000" <"$1" | head -c 1 | wc -c)" -eq 0 ] || return
+  tr -dc "\000" <"$1" | tr "\000" "\n" | read -r _ && return
   {emit}
 }}
-export LC_ALL=C.UTF-8
 case "$*" in
   *"$nl"*) for f do grep -q {flags} -e "$re" "$f" && emit "$f"; done ;;
   *) grep -l {flags} -e "$re" "$@" | while IFS= read -r f; do emit "$f"; done ;;
 esac
 """
-_EMIT_LINES = r'printf "%s%s%s\n" "$M" "$1" "$M"; grep -n {context} {flags} -e "$re" "$1"'
-_EMIT_COUNT = r'printf "%s\0%s\n" "$1" "$(grep -c {flags} -e "$re" "$1")"'
+_EMIT_LINES = r'printf "%s%s%s\n" "$M" "$1" "$M"; grep {flags} {options} -e "$re" "$1"'
+_EMIT_COUNT = r'printf "%s\0%s\n" "$1" "$(grep {flags} {options} -e "$re" "$1")"'
 
 # Sorted by the parts of the path, as ripgrep sorts: the slash comes before every other character.
 _SORTED = r"tr / '\001' | sort -z | tr '\001' /"
@@ -94,7 +105,7 @@ class Asked(Struct, frozen=True):
         names: patterns of file names, as `patterns.Glob` has them.
         mark: a line that no file holds.
         context: lines around each match; None asks for counts instead of lines.
-        in_order: whether what comes has to be sorted.
+        most: when not 0, what is found comes in order, and only so many matches of each file.
     """
 
     path: str
@@ -102,7 +113,7 @@ class Asked(Struct, frozen=True):
     names: tuple[str, ...]
     mark: str
     context: int | None
-    in_order: bool
+    most: int = 0
 
     @property
     def cut(self) -> str:
@@ -139,7 +150,7 @@ def ripgrep_script(asked: Asked) -> str:
         )
     body = _RIPGREP.format(
         globs=" ".join(shown),
-        options=options + (" --sort path" if asked.in_order else ""),
+        options=options + (" --sort path" if asked.most else "") + _bound(asked),
         pattern=quote(bytes_of(asked.regex.rust)),
         mark=asked.mark,
         cut=asked.cut,
@@ -151,15 +162,17 @@ def ripgrep_script(asked: Asked) -> str:
 def grep_script(asked: Asked) -> str:
     r"""Matches by grep.
 
-    Each file's part begins with `<mark><path><mark>`, then come lines of `grep -n`; a count is
+    Most greps: a match is `<path>\0<number>:<line>`, a line beside one has - for the colon. Others: each
+    file's part begins with `<mark><path><mark>`, then come lines without the path. A count is
     `<path>\0<number>`. At the end, if it fits, the mark and 0.
     """
     flags = "-a -E" + (" -i" if asked.regex.ignore_case else "")
-    beside = f"-C {asked.context}" if asked.context else ""
-    emit = (_EMIT_COUNT if asked.context is None else _EMIT_LINES).format(flags=flags, context=beside)
-    batch = quote(_BATCH.format(emit=emit, flags=flags).encode())
+    options = "-c" if asked.context is None else "-n" + (f" -C {asked.context}" if asked.context else "")
+    options += _bound(asked)
+    emit = (_EMIT_COUNT if asked.context is None else _EMIT_LINES).format(flags=flags, options=options)
+    batch = quote(_BATCH.format(emit=emit, flags=flags, options=options).encode())
     find = _find(asked.names, "-type f")
-    if asked.in_order:
+    if asked.most:
         find = f"{find} -print0 2>/dev/null | {_SORTED} | xargs -0 sh -c {batch} sh 2>/dev/null"
     else:
         find = f"{find} -exec sh -c {batch} sh {{}} + 2>/dev/null"
@@ -172,3 +185,8 @@ def grep_script(asked: Asked) -> str:
         most=MAX_BYTES,
     )
     return file_script(asked.path, _ENTER + body)
+
+
+def _bound(asked: Asked) -> str:
+    """The option by which both engines stop after so many matches of a file."""
+    return f" -m {asked.most}" if asked.most and asked.context is not None else ""

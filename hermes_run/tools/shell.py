@@ -12,6 +12,8 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from hermes_run.core.text import clean
 from hermes_run.errors import ToolError
 
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
 FILE_TIMEOUT_S = 60.0
 """How long a file tool's commands may take."""
 
+_NOISE_BYTES = 10_000
 _SIMILAR = 5
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]+")
 _MAX_NAME = 255  # bytes; every file system in use
 
-PRELUDE = r"""
+PRELUDE = """
 LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; unset CDPATH; nl='
-'
+'; IFS=" \t$nl"
 """
 """Bytes are bytes, and the tools are found whatever the kept shell has exported."""
 
@@ -127,11 +130,21 @@ def text_of(data: bytes) -> str:
 async def run_script(
     sandbox: Sandbox, script: str, *, stdin: bytes = b"", timeout_s: float = FILE_TIMEOUT_S, max_output: int
 ) -> ExecResult:
-    """Run a script that leaves the kept shell as it is. Raises ToolError when it takes too long."""
-    result = await sandbox.exec(script, timeout_s=timeout_s, stdin=stdin, max_output=max_output)
+    """Run a script that leaves the kept shell as it is.
+
+    What the shell itself says before it begins (that an exported locale is not there, say) is no part
+    of the output. `max_output` has to be enough for all of it.
+
+    Raises ToolError when it takes too long.
+    """
+    begin = mark()
+    result = await sandbox.exec(
+        f"echo {begin}\n{script}", timeout_s=timeout_s, stdin=stdin, max_output=max_output + _NOISE_BYTES
+    )
     if result.timed_out:
         raise ToolError(f"gave up after {timeout_s:g} s; use the terminal tool for something this large")
-    return result
+    before, begun, output = result.output.partition(f"{begin}\n".encode())
+    return structs.replace(result, output=output if begun else before)
 
 
 def refuse(path: str, result: ExecResult) -> ToolError:

@@ -37,7 +37,7 @@ d=${{p%/*}}; d=${{d:-/}}; t=$d/.hermes-{token}.tmp; made=0
 if [ -e "$p" ]; then
   [ -f "$p" ] || explain
   {{ [ -w "$p" ] && [ -r "$p" ]; }} || exit 73
-  {{ h=$(head -c 65536 "$p"); }} 2>/dev/null
+  {{ h=$(head -c 65536 "$p"; printf x); }} 2>/dev/null
   cr=$(printf '\r'); bom=$(printf '\357\273\277')
   case $h in "$bom"*) b=bom ;; *) b=plain ;; esac
   case $h in *"$cr$nl"*) e=crlf ;; *"$nl"*) e=lf ;; *) e=none ;; esac

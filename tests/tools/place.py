@@ -70,12 +70,27 @@ class Place:
         self._key = key
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
+        self._folders = 0
         self.box: Sandbox
         self.kit: Toolkit
+        self.cwd = ""
+        """The folder that the test works in."""
 
     def __enter__(self) -> Self:
-        self.run(self._open())
+        try:
+            self.run(self._open())
+            self.begin_anew()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
+
+    def begin_anew(self) -> None:
+        """Go to a new folder, with new tools."""
+        self._folders += 1
+        self.cwd = f"{self.box.info.cwd}/{self._folders}"
+        self.sh(f"mkdir {self.cwd} && cd {self.cwd}", keep=True)
+        self.use(self.box)
 
     async def _open(self) -> None:
         kind = load("sandbox backend", BACKENDS, self._backend_name)

@@ -89,6 +89,8 @@ def test_each_strategy_has_what_only_it_finds(strategy: str) -> None:
         "base = self.prices[items]",
         "base=self.prices[item]",  # white space cannot be left out
         "   \n\t\n ",
+        "\nax\n",  # only inside of words
+        "return bas\n",
         "\\n",
         "def price(self, item):\n    pass\n    pass\n    return base * (1 + rate)",  # only the anchors
         "def main():\n    a = 1\n    b = 2\n    c = 3",  # one line of four
