@@ -14,10 +14,15 @@ from hypothesis import HealthCheck, settings
 _SLOW_MACHINES = [HealthCheck.too_slow]
 
 settings.register_profile(
-    "repeatable", deadline=None, derandomize=True, database=None, suppress_health_check=_SLOW_MACHINES
+    "repeatable",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=50,
+    suppress_health_check=_SLOW_MACHINES,
 )
 settings.register_profile(
-    "search", deadline=None, max_examples=3000, database=None, suppress_health_check=_SLOW_MACHINES
+    "search", deadline=None, max_examples=1000, database=None, suppress_health_check=_SLOW_MACHINES
 )
 settings.load_profile("repeatable")
 
