@@ -11,6 +11,7 @@ import msgspec
 from hermes_run.core.registry import ENGINES, load
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import BudgetStop, EnvironmentStop
+from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.runner.session import run_prompt
 from hermes_run.runner.signals import GRACE_S, Interrupted, StopSignal
 from hermes_run.store.batches import batch_numbers
@@ -33,9 +34,8 @@ BUGS_IN_A_ROW = 20
 class Driver:
     """Feeds the engine with what is pending and writes down what comes back."""
 
-    def __init__(self, opened: OpenRun, resources: Resources, observer: Observer) -> None:
+    def __init__(self, opened: OpenRun, observer: Observer) -> None:
         self._opened = opened
-        self._resources = resources
         self._observer = observer
         self.ran = 0
         self.stopped = ""
@@ -47,7 +47,7 @@ class Driver:
         self.first_batch = 1 + max([-1, *batch_numbers(opened.folder), *opened.journal.batches])
         self.checkpoint = Checkpoint(opened.folder, spec.run_name, spec.samples)
         self.pending = self._count_pending()
-        self.writer = Writer(opened.folder, opened.journal, resources.form, self.checkpoint, self._size_of)
+        self.writer = Writer(opened.folder, opened.journal, ShareGPT(), self.checkpoint, self._size_of)
 
     def _count_pending(self) -> int:
         opened, pending = self._opened, 0
@@ -71,16 +71,19 @@ class Driver:
             batch = self.first_batch + number // size
             yield msgspec.structs.replace(task, batch=batch)
 
-    async def run(self, signals: StopSignal) -> None:
+    def announce(self) -> None:
+        """Tell the observer of the plan."""
+        total = self._opened.plan.planned
+        self._observer.planned(
+            total=total, done=total - self.pending, pending=self.pending, run_dir=self._opened.folder
+        )
+
+    async def run(self, resources: Resources, signals: StopSignal) -> None:
         """Run all that is pending, or as far as it goes."""
-        opened, observer = self._opened, self._observer
-        total = opened.plan.planned
-        observer.planned(total=total, done=total - self.pending, pending=self.pending, run_dir=opened.folder)
         pool = ThreadPoolExecutor(1, thread_name_prefix="hermes-run-sync")
         syncing = asyncio.create_task(self._keep_synced(pool))
         try:
-            if self.pending:
-                await self._run_engine(signals, syncing)
+            await self._run_engine(resources, signals, syncing)
         finally:
             signals.listen(None)
             syncing.cancel()
@@ -88,12 +91,14 @@ class Driver:
             pool.shutdown()
             self.writer.begin_sync(final=True)()
 
-    async def _run_engine(self, signals: StopSignal, syncing: asyncio.Task[None]) -> None:
+    async def _run_engine(
+        self, resources: Resources, signals: StopSignal, syncing: asyncio.Task[None]
+    ) -> None:
         workers = min(self._opened.spec.workers, self.pending)
 
         async def roll_out(task: PromptTask) -> Outcome:
             self._observer.started(task)
-            return await run_prompt(task, self._resources)
+            return await run_prompt(task, resources)
 
         engine: Engine = load("engine", ENGINES, self._opened.spec.engine.name)(roll_out, workers)
         running = asyncio.ensure_future(engine.run(self.tasks(), self._deliver))

@@ -20,6 +20,7 @@ from hermes_run.store.merge import Planned, merge, statistics_json
 from hermes_run.store.recovery import write_off
 from hermes_run.store.verify import hash_file
 from hermes_run.store.writer import Checkpoint
+from hermes_run.tools.toolkit import offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from hermes_run.dataset.plan import Plan
     from hermes_run.runner.opening import OpenRun
-    from hermes_run.runner.resources import Resources
+    from hermes_run.spec.model import Spec
 
 DERIVED = (
     layout.TRAJECTORIES,
@@ -44,7 +45,6 @@ DERIVED = (
 
 def finish(
     opened: OpenRun,
-    resources: Resources,
     observer: Observer,
     ending: tuple[int, str, int],
     duration_s: float,
@@ -75,7 +75,7 @@ def finish(
         "spent": msgspec.to_builtins(journal.fold.spent),
     }
     replace_file(folder / layout.STATISTICS, statistics_json(content))
-    write_tools(folder, resources)
+    write_tools(folder, spec)
     replace_file(folder / layout.CARD, card(content, Entry).encode())
     leave_checkpoint(opened)
     outcomes = content["outcomes"]
@@ -107,12 +107,12 @@ def planned(plan: Plan) -> Iterator[Planned]:
             yield Planned(rollout.key, plan.prompt_index(position), row.rest)
 
 
-def write_tools(folder: Path, resources: Resources) -> None:
+def write_tools(folder: Path, spec: Spec) -> None:
     """tools.json: the schema of every tool that the distribution can offer."""
-    drawable = tuple(name for name, percent in resources.spec.distribution.toolsets.items() if percent > 0)
+    drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
     tools: list[dict[str, Any]] = [
         {"type": "function", "function": msgspec.to_builtins(load("tool", TOOLS, name).spec)}
-        for name in sorted(set(resources.tools_of(drawable)))
+        for name in offered_tools(drawable, spec.toolsets)
     ]
     replace_file(folder / layout.TOOLS, msgspec.json.format(msgspec.json.encode(tools), indent=2) + b"\n")
 

@@ -15,15 +15,15 @@ from hermes_run.runner.options import RunOptions
 from hermes_run.runner.preflight import check_descriptors, check_toolsets
 from hermes_run.runner.resources import Resources, make_model, make_opening
 from hermes_run.runner.signals import StopSignal
-from hermes_run.spec.endpoint import resolve
+from hermes_run.spec.endpoint import is_scripted, resolve
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from hermes_run.core.contracts import Backend
     from hermes_run.runner.observe import Observer, RunReport
+    from hermes_run.runner.opening import OpenRun
     from hermes_run.spec.endpoint import Endpoint
-    from hermes_run.spec.keys_and_hosts import Secret
     from hermes_run.spec.model import Settings, Spec
 
 __all__ = ["RunOptions", "plan_only", "run"]
@@ -45,26 +45,16 @@ async def run(
         tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
         check_descriptors(spec)
-        endpoint, key = endpoint_of(spec, settings, options)
-        async with open_backends(spec, settings, plan) as (backends, missing):
-            with open_run(spec, settings, plan, options, observer) as opened:
-                resources = Resources(
-                    spec=spec,
-                    settings=settings,
-                    work=opened.snapshot.work,
-                    model=make_model(spec, endpoint, key),
-                    backends=backends,
-                    limits_missing=missing,
-                    filters=opened.filters,
-                    opening=make_opening(spec),
-                )
-                driver = Driver(opened, resources, observer)
-                try:
-                    await driver.run(signals)
-                finally:
-                    await resources.model.aclose()
-                duration_s = time.monotonic() - started
-                return finish(opened, resources, observer, driver.ending(signals), duration_s)
+        endpoint = endpoint_of(spec, settings, options)
+        backends = make_backends(spec, settings, plan)
+        with open_run(spec, settings, plan, options, observer) as opened:
+            driver = Driver(opened, observer)
+            driver.announce()
+            if driver.pending:
+                async with open_resources(opened, backends, endpoint) as resources:
+                    await driver.run(resources, signals)
+            duration_s = time.monotonic() - started
+            return finish(opened, observer, driver.ending(signals), duration_s)
 
 
 def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None) -> dict[str, Any]:
@@ -92,22 +82,33 @@ def tell_of_rows_left_out(plan: Plan, observer: Observer) -> None:
         observer.warn(f"{len(plan.invalid)} rows cannot be run and count as invalid; plan.json lists them")
 
 
-def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> tuple[Endpoint | None, Secret | None]:
-    """Where the model is, and the key for it; nothing for the scripted one. Raises KeyMissing."""
-    if spec.model.name == "scripted":
-        return None, None
-    endpoint = resolve(spec, settings, options.api_key)
-    return endpoint, endpoint.api_key
+def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> Endpoint | None:
+    """Where the model is, with the key for it; None for the scripted one. Raises KeyMissing."""
+    return None if is_scripted(spec) else resolve(spec, settings, options.api_key)
 
 
 @asynccontextmanager
-async def open_backends(
-    spec: Spec, settings: Settings, plan: Plan
-) -> AsyncIterator[tuple[dict[str, Backend], dict[str, tuple[str, ...]]]]:
-    """The backends that the plan needs, checked, and what each cannot promise."""
-    backends = make_backends(spec, settings, plan)
+async def open_resources(
+    opened: OpenRun, backends: dict[str, Backend], endpoint: Endpoint | None
+) -> AsyncIterator[Resources]:
+    """What the rollouts share: the backends, checked, and the model. Raises BackendMissing."""
+    spec = opened.spec
     try:
-        yield backends, await check_backends(spec, backends)
+        missing = await check_backends(spec, backends)
+        model = make_model(spec, endpoint)
+        try:
+            yield Resources(
+                spec=spec,
+                settings=opened.settings,
+                work=opened.snapshot.work,
+                model=model,
+                backends=backends,
+                limits_missing=missing,
+                filters=opened.filters,
+                opening=make_opening(spec),
+            )
+        finally:
+            await model.aclose()
     finally:
         for backend in backends.values():
             await backend.aclose()

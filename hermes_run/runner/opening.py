@@ -35,6 +35,7 @@ class OpenRun:
 
     folder: Path
     spec: Spec
+    settings: Settings
     plan: Plan
     journal: Journal
     snapshot: Snapshot
@@ -101,6 +102,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         warnings += recover(folder, journal, filters, planned.__contains__).warnings
         if snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
+            journal.begin_sync()()  # spec.yaml, which remembers these filters, must not be safe before it
             warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
         forget_hashes(folder)
         snapshot.write(folder)
@@ -111,6 +113,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
     return OpenRun(
         folder=folder,
         spec=spec,
+        settings=settings,
         plan=plan,
         journal=journal,
         snapshot=snapshot,

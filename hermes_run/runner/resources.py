@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from hermes_run.core.contracts import Backend, Filter, ModelClient
     from hermes_run.spec.endpoint import Endpoint
-    from hermes_run.spec.keys_and_hosts import Secret
     from hermes_run.spec.model import Settings, Spec
 
 
@@ -79,7 +78,7 @@ def _prefilled(role: str, text: str) -> Message:
             return User(text)
 
 
-def make_model(spec: Spec, endpoint: Endpoint | None, key: Secret | None) -> ModelClient:
+def make_model(spec: Spec, endpoint: Endpoint | None) -> ModelClient:
     """The model of a spec; `endpoint` is None for the scripted one."""
     if endpoint is None:
         from hermes_run.models.scripted import ScriptedModel
@@ -89,10 +88,10 @@ def make_model(spec: Spec, endpoint: Endpoint | None, key: Secret | None) -> Mod
         return ScriptedModel(spec.model.script)
     from hermes_run.models.openai import OpenAIClient
 
-    return OpenAIClient(model_config(spec, endpoint, key))
+    return OpenAIClient(model_config(spec, endpoint))
 
 
-def model_config(spec: Spec, endpoint: Endpoint, key: Secret | None) -> ModelConfig:
+def model_config(spec: Spec, endpoint: Endpoint) -> ModelConfig:
     """What the model client needs to know, from spec and endpoint."""
     model, routing = spec.model, spec.provider_routing
     sampling = {
@@ -111,7 +110,7 @@ def model_config(spec: Spec, endpoint: Endpoint, key: Secret | None) -> ModelCon
     return ModelConfig(
         name=model.name,
         base_url=endpoint.base_url,
-        api_key=key.reveal() if key is not None else None,
+        api_key=endpoint.api_key.reveal() if endpoint.api_key is not None else None,
         api_key_env=endpoint.api_key_env or "",
         max_tokens=model.max_tokens,
         sampling=sampling,
