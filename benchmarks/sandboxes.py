@@ -84,13 +84,15 @@ async def main(lives: int, at_once: int, name: str) -> None:
         kept_cpu, kept_wall = await measure(lambda: call(box, keep_state=True), MANY_CALLS)
     await backend.aclose()
     # What the calls' subshells used counts only when the sandbox is gone: a life has it, a call has not.
-    print(f"{'':34}CPU ms   wall ms   x floor")
-    print(f"{'floor: 4 x bash -c':34}{floor_cpu:6.2f}   {floor_wall:7.2f}   {1:7.2f}")
-    print(
-        f"{'a life: start, 4 calls, removal':34}{life_cpu:6.2f}   {life_wall:7.2f}   {life_cpu / floor_cpu:7.2f}"
-    )
-    print(f"{'a call (the runner alone)':34}{call_cpu:6.3f}   {call_wall:7.3f}")
-    print(f"{'a call that keeps state (alone)':34}{kept_cpu:6.3f}   {kept_wall:7.3f}")
+    rows = {
+        "floor: 4 x bash -c": (floor_cpu, floor_wall),
+        "a life: start, 4 calls, removal": (life_cpu, life_wall),
+        "a call (the runner's part)": (call_cpu, call_wall),
+        "a call that keeps state (its part)": (kept_cpu, kept_wall),
+    }
+    print(f"{'':36}CPU ms  wall ms  CPU / floor")
+    for title, (cpu, wall) in rows.items():
+        print(f"{title:36}{cpu:6.3f}  {wall:7.3f}  {cpu / floor_cpu:6.2f}")
 
 
 if __name__ == "__main__":

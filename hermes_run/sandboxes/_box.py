@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hermes_run.sandboxes._spill import FileSpill, SpillFolder
 
 _REAP_S = 5.0
+_POLL_S = 0.01
+_PATIENCE = 300
 
 
 class Box(ABC):
@@ -52,8 +54,8 @@ class Box(ABC):
         """Make everything, and set the attributes as soon as there is something to give back."""
 
     @abstractmethod
-    def settle(self, said: bytes) -> None:
-        """Its shell has answered; `said` is what came before. Raises SandboxError(sandbox_start)."""
+    def settle(self) -> None:
+        """Its shell has answered. Raises SandboxError(sandbox_start)."""
 
     @abstractmethod
     def explain(self, said: str) -> str:
@@ -71,8 +73,9 @@ class Box(ABC):
     def kill_call(self, started_s: float) -> None:
         """See Place."""
 
-    def release(self) -> None:  # noqa: B027 - most have nothing more
-        """Give back what the kind of sandbox has besides; everything in it is dead."""
+    def release(self) -> bool:
+        """Give back what this kind of sandbox has besides. False while something in it still lives."""
+        return True
 
     async def start(self) -> KeptShell:
         """Start it and wait for its shell. Raises SandboxError(sandbox_start)."""
@@ -85,14 +88,14 @@ class Box(ABC):
             raise SandboxError(why, reason="sandbox_start") from error
         try:
             async with asyncio.timeout(self.request.start_timeout_s):
-                said = await self.link.start()
+                await self.link.start()
         except TimeoutError:
             raise self.start_error(
                 f"its shell did not answer within {self.request.start_timeout_s:g} s", self.link.unread
             ) from None
         except SandboxError:
             raise self.start_error("it ended before its shell answered", self.link.unread) from None
-        self.settle(said)
+        self.settle()
         self._shell = KeptShell(self, self.link)
         return self._shell
 
@@ -106,6 +109,10 @@ class Box(ABC):
         self.destroy()
         if hasattr(self, "process"):
             await reap(self.process)
+        for _ in range(_PATIENCE):
+            if self.release():
+                break
+            await asyncio.sleep(_POLL_S)
         self.remove_now()
 
     def remove_now(self) -> None:

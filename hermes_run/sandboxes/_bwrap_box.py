@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -15,8 +14,8 @@ from hermes_run.sandboxes._box import Box
 from hermes_run.sandboxes._cgroups import Group, Limits
 from hermes_run.sandboxes._link import Link
 from hermes_run.sandboxes._mail import Mail
-from hermes_run.sandboxes._processes import kill_call, send
-from hermes_run.sandboxes._script import Texts, closable, quote, supervisor
+from hermes_run.sandboxes._processes import children_of, kill_call, send
+from hermes_run.sandboxes._script import Texts, closable, supervisor
 from hermes_run.sandboxes._spill import SpillFolder, most_spilled
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from hermes_run.sandboxes._processes import Table
     from hermes_run.sandboxes.bubblewrap import Machine
 
-_CHILD = re.compile(rb'"child-pid": (\d+)')
-_INFO = re.compile(r'\{\s*"child-pid"[^}]*\}\s*')
 _LONGEST_LINE = 300
 _CURE = (
     "; it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
@@ -81,7 +78,7 @@ class BwrapBox(Box):
                 memory_mb=request.memory_mb,
                 has_network=has_network,
             )
-            command += ["--info-fd", str(wire), "--chdir", "/", machine.shell, "-c"]
+            command += ["--chdir", self._cwd, machine.shell, "-c"]
             kept = closable(machine.shell, (self.mail.file,))
             command += [supervisor(mailbox, first=self._first_steps(group), inherited=kept)]
             self.process = subprocess.Popen(
@@ -95,22 +92,20 @@ class BwrapBox(Box):
         group.close_entries()
 
     def _first_steps(self, group: Group) -> str:
-        """What the supervisor does before anything else: into its control groups, to its folder."""
+        """What the supervisor does before anything else: it goes into its control groups."""
         steps = [f"echo 0 >&{entry} && exec {entry}>&- || exit 98;" for entry in group.entries]
-        steps += self._machine.own_limits(self.request)
-        cwd = quote(os.fsencode(self._cwd)).decode("utf-8", "surrogateescape")
-        return " ".join([*steps, f"mkdir -p -- {cwd} && cd -- {cwd} || exit 97;"])
+        return " ".join([*steps, *self._machine.own_limits(self.request)])
 
-    def settle(self, said: bytes) -> None:
-        """See Box."""
-        child = _CHILD.search(said)
-        if child is None:
-            raise self.start_error("it did not say which its first process is", said)
-        self._first = int(child[1])
+    def settle(self) -> None:
+        """Find its first process: the one child of bwrap, which waits for it outside."""
+        children = children_of(self.process.pid)
+        if len(children) != 1:
+            raise self.start_error("its first process cannot be found", b"")
+        (self._first,) = children
 
     def explain(self, said: str) -> str:
         """See Box."""
-        lines = [line[-_LONGEST_LINE:] for line in _INFO.sub("", said).splitlines()[-5:]]
+        lines = [line[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
         cure = _CURE if "namespace" in said or "uid map" in said else ""
         return (": " + " | ".join(lines) if lines else "") + cure
 
@@ -118,16 +113,15 @@ class BwrapBox(Box):
         """Kill the first process: the kernel kills the rest with it."""
         if not hasattr(self, "process") or self.process.poll() is not None:
             return
-        if self._first:
-            send([self._first], signal.SIGKILL)
+        first = [self._first] if self._first else children_of(self.process.pid)
+        if first:
+            send(first, signal.SIGKILL)
         else:
             self.process.kill()
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """Remove its control groups."""
-        if self._group is not None:
-            self._group.remove()
-            self._group = None
+        return self._group is None or self._group.remove()
 
     def spill_folder(self) -> int:
         """Its /tmp: a mount of its own, which nothing inside can replace."""

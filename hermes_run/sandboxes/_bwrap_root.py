@@ -115,6 +115,8 @@ def arguments(*, etc: str, pipes: str, cwd: str, memory_mb: int, has_network: bo
     made += ["--ro-bind", pipes, PIPES]
     if _needs_own_place(cwd):
         made += in_memory(cwd, _HALF)
+    elif cwd not in ("/", WORKSPACE):
+        made += ["--dir", cwd]
     return [*made, "--remount-ro", "/"]
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import NamedTuple
 
-_V1 = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
-_V2 = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
+_CONTROLLERS = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
 _ROOT = "/sys/fs/cgroup"
 _PERIOD_US = 100_000
+"""The kernel's default."""
 OWN_PROCESSES = 2
 """Supervisor and kept shell do not count against the sandbox's pids."""
 
@@ -45,7 +44,7 @@ def find_hierarchies() -> Hierarchies:
     if os.path.exists(f"{_ROOT}/cgroup.controllers"):
         return Hierarchies(_find_v2(own.get("", "/")), 2)
     parents = {}
-    for limit, controller in _V1.items():
+    for limit, controller in _CONTROLLERS.items():
         for path in dict.fromkeys((own.get(controller, "/"), "/")):
             folder = f"{_ROOT}/{controller}{path.rstrip('/')}"
             if _can_make(folder):
@@ -71,7 +70,7 @@ def _find_v2(own: str) -> dict[str, str]:
         folder = _ROOT + path
         handed_on = _read(f"{folder}/cgroup.subtree_control").split()
         if {"memory", "pids"} & set(handed_on) and _can_make(folder):
-            return {limit: folder for limit, controller in _V2.items() if controller in handed_on}
+            return {limit: folder for limit, controller in _CONTROLLERS.items() if controller in handed_on}
         if not path:
             return {}
         path = path.rpartition("/")[0]
@@ -137,39 +136,45 @@ class Group:
 
 def remove_group(folder: str) -> bool:
     """Remove one empty group; False when it is in use."""
-    for _ in range(5):
-        try:
-            os.rmdir(folder)
-        except FileNotFoundError:
-            return True
-        except OSError:
-            time.sleep(0.001)  # its last process is a moment from being gone
-        else:
-            return True
-    return False
+    try:
+        os.rmdir(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _set_limit(folder: str, limit: str, limits: Limits, version: int) -> None:
     quota = max(1000, int(limits.cpus * _PERIOD_US))
     size = str(limits.memory_mb << 20)
-    if version == 1:
-        values = {
-            "memory": {"memory.limit_in_bytes": size, "memory.memsw.limit_in_bytes": size},
-            "pids": {"pids.max": str(limits.pids + OWN_PROCESSES)},
-            "cpus": {"cpu.cfs_period_us": str(_PERIOD_US), "cpu.cfs_quota_us": str(quota)},
-        }[limit]
+    pids = str(limits.pids + OWN_PROCESSES)
+    if limit == "memory" and version == 1:
+        _write(folder, "memory.limit_in_bytes", size)
+        _write(folder, "memory.memsw.limit_in_bytes", size, may_be_missing=True)
+    elif limit == "memory":
+        _write(folder, "memory.max", size)
+        _write(folder, "memory.swap.max", "0", may_be_missing=True)
+    elif limit == "pids":
+        _write(folder, "pids.max", pids)
+    elif version == 1:
+        _write(folder, "cpu.cfs_quota_us", str(quota))  # of the default period
     else:
-        values = {
-            "memory": {"memory.max": size, "memory.swap.max": "0"},
-            "pids": {"pids.max": str(limits.pids + OWN_PROCESSES)},
-            "cpus": {"cpu.max": f"{quota} {_PERIOD_US}"},
-        }[limit]
-    for name, value in values.items():
-        path = f"{folder}/{name}"
-        if "sw" in name.partition(".")[2] and not os.path.exists(path):
-            continue  # a kernel without swap accounting has no such file
-        with open(path, "w", encoding="ascii") as file:
-            file.write(value)
+        _write(folder, "cpu.max", f"{quota} {_PERIOD_US}")
+
+
+def _write(folder: str, name: str, value: str, *, may_be_missing: bool = False) -> None:
+    """Write one setting; a kernel without swap accounting lacks the files about swap."""
+    try:
+        file = os.open(f"{folder}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if may_be_missing:
+            return
+        raise
+    try:
+        os.write(file, value.encode())
+    finally:
+        os.close(file)
 
 
 def remove_groups(hierarchies: Hierarchies, mark: str) -> None:

@@ -42,11 +42,9 @@ class Link:
         wire.setblocking(False)
         self.loop.add_reader(wire, self._receive)
 
-    async def start(self) -> bytes:
-        """Wait for the shell; what came before it said that it is ready. Raises SandboxError."""
+    async def start(self) -> None:
+        """Wait until the shell says that it is ready. Raises SandboxError(sandbox_lost)."""
         await self._is_ready
-        said, self._unread = self._unread, b""
-        return said
 
     @property
     def unread(self) -> bytes:
@@ -113,9 +111,8 @@ class Link:
             self._wait_for_ready()
 
     def _wait_for_ready(self) -> None:
-        said, mark, _ = self._unread.rpartition(READY + b"\n")
-        if mark and (not said or said.endswith((b"\n", b"}"))):
-            self._unread = said
+        if self._unread.endswith(READY + b"\n"):
+            self._unread = b""
             self._is_ready.set_result(None)
         else:
             self._unread = self._unread[-_MOST_UNREAD:]

@@ -81,9 +81,8 @@ class LocalBox(Box):
             )
         self.texts = Texts(self.shell, self.mail.path(self.process.pid), tuple(environment), cwd)
 
-    def settle(self, said: bytes) -> None:
+    def settle(self) -> None:
         """Watch the supervisor: its kept shell may outlive it, and would hold the connection open."""
-        del said
         if hasattr(os, "pidfd_open"):
             self._watch = os.pidfd_open(self.process.pid)
             asyncio.get_running_loop().add_reader(self._watch, self._supervisor_ended)
@@ -115,9 +114,10 @@ class LocalBox(Box):
         marked = carrying(table, self._mark)
         return marked | alive | descendants(table, alive | marked)
 
-    def release(self) -> None:
+    def release(self) -> bool:
         """See Box."""
         self._stop_watching()
+        return True
 
     def spill_folder(self) -> int:
         """Its tmp."""

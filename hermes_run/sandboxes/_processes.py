@@ -57,6 +57,15 @@ def _table_by_ps() -> Table:
     return {int(pid): Process(int(pid), int(parent), 0) for pid, parent, stat in rows if stat[:1] != b"Z"}
 
 
+def children_of(pid: int) -> list[int]:
+    """The living children of one process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            return [int(child) for child in file.read().split()]
+    except OSError:  # no such process, or a kernel without CONFIG_PROC_CHILDREN
+        return [process.pid for process in process_table().values() if process.parent == pid]
+
+
 def descendants(table: Table, roots: Iterable[int]) -> set[int]:
     """The processes below `roots`, which are not among them."""
     children: dict[int, list[int]] = {}
