@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import NamedTuple
+import signal
+import time
+from glob import escape, glob
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_run.sandboxes._processes import send
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _CONTROLLERS = {"memory": "memory", "pids": "pids", "cpus": "cpu"}
 _ROOT = "/sys/fs/cgroup"
 _PERIOD_US = 100_000
 """The kernel's default."""
+_PATIENCE, _POLL_S = 100, 0.02
 OWN_PROCESSES = 2
 """Supervisor and kept shell do not count against the sandbox's pids."""
 
@@ -177,9 +186,22 @@ def _write(folder: str, name: str, value: str, *, may_be_missing: bool = False) 
         os.close(file)
 
 
-def remove_groups(hierarchies: Hierarchies, mark: str) -> None:
-    """Remove the groups of a dead run's sandboxes."""
-    for parent in set(hierarchies.parents.values()):
-        for name in os.listdir(parent):
-            if name.startswith(f"hermes-run-{mark}-"):
-                remove_group(f"{parent}/{name}")
+def remove_groups(parents: Iterable[str], mark: str) -> bool:
+    """Remove the groups of a dead run's sandboxes, and what may still live in them.
+
+    Args:
+        parents: the folders that they are in.
+        mark: the mark of the run's ground.
+
+    Returns:
+        Whether they are gone.
+    """
+    found = [folder for parent in parents for folder in glob(f"{escape(parent)}/hermes-run-{mark}-*")]
+    for _ in range(_PATIENCE):
+        found = [folder for folder in found if not remove_group(folder)]
+        if not found:
+            return True
+        for folder in found:
+            send(map(int, _read(f"{folder}/cgroup.procs").split()), signal.SIGKILL)
+        time.sleep(_POLL_S)
+    return False

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 KEPT = 8
 """So many such files are kept per sandbox; the oldest goes first."""
 _MOST = 256 << 20
+_SUFFIXES = ("", "-a", "-b", "-c")
+"""For names that the sandbox has taken itself. Never random: the path is part of what a model reads."""
 
 
 def most_spilled(memory_mb: int) -> int:
@@ -37,19 +40,17 @@ class SpillFolder:
         The name is new and no link is followed: what the sandbox has put there is left alone.
         """
         self._number += 1
-        name = f"output-{self._number}.txt"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            if len(self._names) >= KEPT:
+        if len(self._names) >= KEPT:
+            with contextlib.suppress(OSError):  # the sandbox may have removed it itself
                 os.unlink(self._names.pop(0), dir_fd=folder)
-        except OSError:
-            pass  # the sandbox has removed it itself
-        try:
-            file = os.open(name, flags, 0o600, dir_fd=folder)
-        except OSError:
-            return None
-        self._names.append(name)
-        return FileSpill(file, f"{self._inside}/{name}", self._most)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        for suffix in _SUFFIXES:
+            name = f"output-{self._number}{suffix}.txt"
+            with contextlib.suppress(OSError):
+                file = os.open(name, flags, 0o600, dir_fd=folder)
+                self._names.append(name)
+                return FileSpill(file, f"{self._inside}/{name}", self._most)
+        return None
 
 
 class FileSpill:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
     from hermes_run.spec.model import Settings
 
+_GROUPS = "groups"
+"""File of a ground: the folders in which the run makes control groups."""
 _OLDEST = (0, 8)
 """The first bubblewrap with --disable-userns."""
 
@@ -71,7 +73,11 @@ class BubblewrapBackend:
     @asynccontextmanager
     async def _open(self, request: SandboxRequest) -> AsyncIterator[Sandbox]:
         if self._machine is None:
-            self._machine = Machine(self._ground)
+            try:
+                self._machine = Machine(self._ground)
+            except OSError as error:
+                why = f"no place for the run's sandboxes: {error.strerror}"
+                raise SandboxError(why, reason="sandbox_start") from error
         box = BwrapBox(self._machine, self._ground, request)
         try:
             async with self._starts:
@@ -95,9 +101,14 @@ class BubblewrapBackend:
 
 
 def sweep(path: str) -> None:
-    """Remove the ground of a dead run, with its control groups."""
-    remove_groups(find_hierarchies(), mark_of(path))
-    remove_ground(path)
+    """Remove the ground of a dead run, with its control groups; both stay while those cannot be removed."""
+    try:
+        with open(f"{path}/{_GROUPS}", encoding="utf-8") as file:
+            parents = file.read().splitlines()
+    except FileNotFoundError:  # it died before it made any
+        parents = []
+    if remove_groups(parents, mark_of(path)):
+        remove_ground(path)
 
 
 class Machine:
@@ -113,6 +124,9 @@ class Machine:
         self.shell = next(path for path in ("/usr/bin/bash", "/bin/bash", "/bin/sh") if os.path.exists(path))
         self.environment = _bwrap_root.environment(self.shell)
         self.hierarchies = find_hierarchies()
+        ground.prepare()
+        with open(f"{ground.path}/{_GROUPS}", "w", encoding="utf-8") as file:
+            file.writelines(f"{parent}\n" for parent in set(self.hierarchies.parents.values()))
         self._uses_rlimit = (
             os.getuid() != 0 and "pids" in self.hierarchies.missing and _counts_per_namespace()
         )
@@ -136,7 +150,6 @@ class Machine:
     def etc(self, *, has_network: bool) -> str:
         """The folder that is mounted as /etc."""
         if has_network not in self._etcs:
-            self._ground.prepare()
             path = f"{self._ground.path}/etc-{'full' if has_network else 'none'}"
             make_etc(path, with_network=has_network)
             self._etcs[has_network] = path

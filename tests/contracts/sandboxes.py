@@ -64,7 +64,7 @@ async def opened(name: str, **request: Any) -> AsyncIterator[Sandbox]:
     """A fresh sandbox."""
     backend = new_backend(name)
     try:
-        async with backend.open(SandboxRequest(run="contract-run", key="k#0", **request)) as box:
+        async with backend.open(SandboxRequest(**{"run": "contract-run", "key": "k#0", **request})) as box:
             yield box
     finally:
         await backend.aclose()

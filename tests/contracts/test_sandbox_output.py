@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contracts.sandboxes import sh, text, within
+from tests.contracts.sandboxes import can, sh, text, within
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
@@ -73,3 +73,36 @@ def test_endless_output_ends_in_time(name: str) -> None:
         assert await text(box, "echo ok") == "ok\n"
 
     within(name, work)
+
+
+def test_whole_output_never_overwrites_a_file_of_the_sandbox(name: str) -> None:
+    async def work(box: Sandbox) -> None:
+        first = (await sh(box, "seq 1000", max_output=100)).full_path
+        taken = first.replace("output-1", "output-2")
+        await sh(box, f"echo mine > {taken}; ln -s {taken} {first.replace('output-1', 'output-3')}")
+        for _ in range(2):
+            path = (await sh(box, "seq 1000", max_output=100)).full_path
+            assert await text(box, f"tail -n 1 {path}") == "1000\n"
+        assert await text(box, f"cat {taken}") == "mine\n"
+
+    within(name, work)
+
+
+def test_only_the_last_whole_outputs_are_kept(name: str) -> None:
+    async def work(box: Sandbox) -> None:
+        paths = [(await sh(box, "seq 1000", max_output=100)).full_path for _ in range(10)]
+        there = (await text(box, f"ls {' '.join(paths)} 2>/dev/null")).split()
+        assert there == sorted(paths[2:])
+
+    within(name, work)
+
+
+def test_full_disk_loses_only_the_whole_output(name: str) -> None:
+    can(name, "files", "memory")
+
+    async def work(box: Sandbox) -> None:
+        await sh(box, "head -c 100000000 /dev/zero > /tmp/fill")
+        result = await sh(box, "seq 100000; exit 3", max_output=100)
+        assert (result.exit_code, result.full_path, len(result.output)) == (3, "", 100)
+
+    within(name, work, memory_mb=64)
