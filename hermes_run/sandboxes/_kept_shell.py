@@ -8,6 +8,7 @@ pipe, so that what an earlier call left in the background never mixes into it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from typing import TYPE_CHECKING, Protocol
@@ -146,7 +147,7 @@ class KeptShell:
             watch.cancel()
             if feed is not None:
                 feed.close()
-                os.unlink(feed.path)
+                _forget(feed.path)
             self._retire(pipe)
         data, omitted, head, path = output.finish()
         return ExecResult(
@@ -180,8 +181,11 @@ class KeptShell:
         """A pipe that everybody has closed serves the next call; one that has not is drained."""
         if pipe.has_ended:
             return
-        os.unlink(f"{self._place.pipes}/{self._pipe_name}")
+        _forget(f"{self._place.pipes}/{self._pipe_name}")
         self._pipe_name = ""
+        if self._link.lost:
+            pipe.close()
+            return
         self._draining = [other for other in self._draining if not other.has_ended]
         self._draining.append(pipe)
         pipe.drain()
@@ -242,6 +246,12 @@ async def _late_output(pipe: OutputPipe) -> None:
         await over
     finally:
         timer.cancel()
+
+
+def _forget(path: str) -> None:
+    """Remove a named pipe; the sandbox may have been removed meanwhile, and its folder with it."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _since_boot_s() -> float:

@@ -45,6 +45,20 @@ def _children() -> list[int]:
     return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
 
 
+def test_command_in_flight_when_the_sandbox_is_removed_hears_that_it_is_lost(name: str) -> None:
+    async def main() -> None:
+        async with opened(name) as box:
+            waiting = asyncio.create_task(sh(box, "cat; sleep 600", timeout_s=300, stdin=b"x" * 1_000_000))
+            queued = asyncio.create_task(sh(box, "echo x"))
+            await asyncio.sleep(0.2)
+        for task in (waiting, queued):
+            with pytest.raises(SandboxError) as raised:
+                await task
+            assert raised.value.reason == "sandbox_lost"
+
+    asyncio.run(main())
+
+
 def test_cancelled_command_is_killed_and_the_sandbox_goes_on(name: str) -> None:
     async def work(box: Sandbox) -> None:
         for _ in range(3):
