@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from hermes_run.cli.main import main as _main  # noqa: F401 - fails early when the package is broken
+from tests.flow.zygote import Run, the_zygote
 
 SCHEDULING = ("batch_num", "timestamp")
 SCHEDULED_STATISTICS = ("total_batches", "completed_at", "duration_seconds", "spent")
@@ -82,28 +82,27 @@ class Lab:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
         return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **self.env}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str) -> Run:
+        """Start the run, in a fork of the zygote."""
         spec = self.write_spec()
-        return subprocess.Popen(
-            self.command("run", str(spec), *words),
-            cwd=self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return Run(the_zygote(), ["run", str(spec), *words], self.folder, self.environment())
 
     def run(self, *words: str, timeout_s: float = 120) -> Result:
         """Run the spec to its end."""
         child = self.start(*words)
         out, err = child.communicate(timeout=timeout_s)
-        return Result(child.returncode, out, err)
+        return Result(child.returncode or 0, out, err)
 
     def call(self, *words: str, timeout_s: float = 60) -> Result:
         """Any other command."""
+        child = Run(the_zygote(), words, self.folder, self.environment())
+        out, err = child.communicate(timeout=timeout_s)
+        return Result(child.returncode or 0, out, err)
+
+    def run_anew(self, *words: str, timeout_s: float = 120) -> Result:
+        """Run the spec as a process of its own, Python's start and all."""
         done = subprocess.run(
-            self.command(*words),
+            self.command("run", str(self.write_spec()), *words),
             cwd=self.folder,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -120,7 +119,7 @@ class Lab:
         time.sleep(seconds)
         child.send_signal(signum)
         out, err = child.communicate(timeout=90)
-        return Result(child.returncode, out, err)
+        return Result(child.returncode or 0, out, err)
 
     def lines(self, name: str = "trajectories.jsonl") -> list[dict[str, Any]]:
         return read_lines(self.run_dir / name)
