@@ -32,7 +32,6 @@ from hermes_run.store.lines import kept_line
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import merge
 
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
