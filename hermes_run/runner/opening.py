@@ -100,7 +100,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         warnings = snapshot.check(folder, has_entries=has_entries, accept=options.accept_spec_change)
         planned = {each.key for each in plan.rollouts()} if numbers else set()
         warnings += recover(folder, journal, filters, planned.__contains__).warnings
-        if snapshot.is_judged_otherwise(folder):
+        if journal.lines and snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
             journal.begin_sync()()  # spec.yaml, which remembers these filters, must not be safe before it
             warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")

@@ -75,9 +75,8 @@ class Snapshot:
         )
 
     def is_judged_otherwise(self, folder: Path) -> bool:
-        """Whether kept records have to be judged again."""
-        known = remembered(folder).get("judgement")
-        return known is not None and known != judgement(self._spec)
+        """Whether kept records were judged by other filters, or by nobody knows which."""
+        return remembered(folder).get("judgement") != judgement(self._spec)
 
     def write(self, folder: Path) -> None:
         """Write spec.yaml; after this the run directory remembers this spec."""
@@ -100,11 +99,7 @@ class Snapshot:
 
 def remembered(folder: Path) -> dict[str, Any]:
     """What spec.yaml says of the run, or {} when it is missing or damaged."""
-    try:
-        content = yaml.load((folder / layout.SPEC).read_bytes(), Loader=yaml.CSafeLoader)
-    except (OSError, yaml.YAMLError):
-        return {}
-    known = content.get(KEY) if isinstance(content, dict) else None
+    known = layout.read_spec(folder).get(KEY)
     return known if isinstance(known, dict) else {}
 
 

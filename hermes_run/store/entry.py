@@ -9,7 +9,8 @@ from msgspec import Struct
 from hermes_run.core.messages import Usage
 
 LOST = "lost"
-"""Status of a journal line that says: this key's line was found damaged, the rollout is pending."""
+"""Status of a journal line that says: this trajectory line was found damaged. If it is the one that
+counts, and no older one, its rollout is pending."""
 
 ROLLOUT, ADOPTED, JUDGED = "rollout", "adopted", "judged"
 """Where a journal line comes from: a rollout just run; a trajectory line found without an entry (its
@@ -78,6 +79,11 @@ class Place(Struct, frozen=True):
     usage: Usage
     cost: float | None
     source: str
+
+
+def is_same_line(a: Place | JournalLine, b: Place | JournalLine) -> bool:
+    """Whether two entries point to the same trajectory line."""
+    return (a.batch, a.offset, a.line_hash) == (b.batch, b.offset, b.line_hash)
 
 
 encode = msgspec.json.Encoder().encode

@@ -7,8 +7,6 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from hermes_run.core.keys import pack_key
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
@@ -92,15 +90,7 @@ def diff(a: Path, b: Path) -> dict[str, Any]:
     """`{only_a, only_b, same, changed, spec}` of two runs or manifest files."""
     with opened_entries(a) as mine, opened_entries(b) as theirs:
         found = diff_entries(mine, theirs)
-    return found | {"spec": spec_changes(_spec(a), _spec(b))}
-
-
-def _spec(run: Path) -> dict[str, Any]:
-    try:
-        content = yaml.load((run / layout.SPEC).read_bytes(), Loader=yaml.CSafeLoader)
-    except (OSError, yaml.YAMLError):
-        return {}
-    return content if isinstance(content, dict) else {}
+    return found | {"spec": spec_changes(layout.read_spec(a), layout.read_spec(b))}
 
 
 def spec_changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:

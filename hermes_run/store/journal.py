@@ -21,6 +21,7 @@ from hermes_run.store.entry import (
     decode_line,
     decode_place,
     follows,
+    is_same_line,
     seal,
     unseal,
 )
@@ -38,8 +39,8 @@ _CODE_BITS = 2
 class Fold:
     """Packed rollout key -> its status and where in the journal its entry is.
 
-    The last entry of a key wins, but `failed` never replaces one with a trajectory, and `lost` takes
-    the key out. 1,000,000 keys take about 200 MB.
+    The last entry of a key wins, but `failed` never replaces one with a trajectory, and `lost` (of the
+    line that counts) takes the key out. 1,000,000 keys take about 200 MB.
     """
 
     def __init__(self) -> None:
@@ -157,17 +158,26 @@ class JournalView:
         self.reading = Reading(path)
         self._reader = -1
         if path.exists():
+            self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             for offset, place in read_places(self.reading):
-                self.fold.add(place, offset)
-                self._reach(place)
+                self._take(place, offset)
                 self.lines += 1
             self.torn = path.stat().st_size - self.reading.end
-            self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     @property
     def damages(self) -> list[Damage]:
         """What is wrong before the tail."""
         return self.reading.damages
+
+    def _take(self, place: Place, offset: int) -> None:
+        if place.status != LOST or self._counts(place):
+            self.fold.add(place, offset)
+        self._reach(place)
+
+    def _counts(self, lost: Place) -> bool:
+        """Whether the line that is lost is the one that its key's entry points to, not an older one."""
+        entry = self.find(pack_key(lost.key))
+        return entry is not None and is_same_line(entry, lost)
 
     def _reach(self, place: Place | JournalLine) -> None:
         end = place.offset + place.length + 1 if place.length else 0
@@ -243,11 +253,10 @@ class Journal(JournalView):
         offset = self._file.append(raw)
         self._sum = total
         place = Place(*(getattr(line, name) for name in Place.__struct_fields__))
-        self.fold.add(place, offset)
-        self._reach(place)
+        self._take(place, offset)
 
     def append_lost(self, line: JournalLine) -> None:
-        """Write down that a key's trajectory line is damaged: the rollout is pending again."""
+        """Write down that a trajectory line is damaged: if it is the one that counts, its key is pending."""
         self.append(structs.replace(line, status=LOST, source=JUDGED, sum=""))
 
     def begin_sync(self) -> Callable[[], None]:

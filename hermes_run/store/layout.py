@@ -8,7 +8,7 @@ import json
 import os
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hermes_run.errors import EnvironmentStop, RunLocked, UsageError
 
@@ -103,6 +103,17 @@ def read_json(path: Path) -> dict[str, object]:
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def read_spec(run: Path) -> dict[str, Any]:
+    """The run's spec.yaml, or {} when it is missing or damaged."""
+    import yaml
+
+    try:
+        content = yaml.load((run / SPEC).read_bytes(), Loader=yaml.CSafeLoader)
+    except (OSError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def is_locked(folder: Path) -> bool:

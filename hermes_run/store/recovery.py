@@ -15,6 +15,8 @@ from msgspec import Struct
 from hermes_run.core.keys import pack_key, split_key
 from hermes_run.core.trajectory import Status
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, blank_out, set_aside
+from hermes_run.store.entry import LOST
+from hermes_run.store.journal import Reading, read_places
 from hermes_run.store.lines import adopted_line
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_run.core.contracts import Filter
-    from hermes_run.store.entry import JournalLine
+    from hermes_run.store.entry import JournalLine, Place
     from hermes_run.store.journal import Journal
 
 
@@ -76,33 +78,51 @@ def _last_line_is_sound(folder: Path, journal: Journal, number: int, end: int) -
 
 
 def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recovery) -> None:
-    """Mark the entries of damaged batch files whose lines are gone."""
+    """Mark the lines that are gone from damaged batch files, superseded ones too."""
     sound_end = dict.fromkeys(numbers, 0)
-    gone: dict[int, list[bytes]] = {}
+    gone: dict[int, list[JournalLine]] = {}
     with BatchReader(folder) as reader:
-        for key in journal.fold.sorted_keys():
-            entry = journal.at(journal.fold.offset(key))
-            if entry.batch not in numbers or not entry.length:
-                continue
-            if reader.read(entry) is None:
-                gone.setdefault(entry.batch, []).append(key)
+        for offset, place in _lines_in(journal, numbers):
+            if reader.read(place) is None:
+                gone.setdefault(place.batch, []).append(journal.at(offset))
             else:
-                end = entry.offset + entry.length + 1
-                sound_end[entry.batch] = max(sound_end[entry.batch], end)
-    for number, keys in sorted(gone.items()):
-        for key in keys:
-            entry = journal.at(journal.fold.offset(key))
+                end = place.offset + place.length + 1
+                sound_end[place.batch] = max(sound_end[place.batch], end)
+    for number, entries in sorted(gone.items()):
+        lost = set()
+        for entry in entries:
             if entry.offset + entry.length < sound_end[number]:
                 blank_out(folder, entry)
+            before = len(journal.fold)
             journal.append_lost(entry)
-        found.lost += len(keys)
-        found.lost_keys.update(keys)
-        found.warnings.append(
-            f"{batch_path(folder, number)}: {len(keys)} trajectories are missing or torn; "
-            "their prompts are pending again"
-        )
+            if len(journal.fold) < before:
+                lost.add(pack_key(entry.key))
+        found.lost += len(lost)
+        found.lost_keys |= lost
+        path, older = batch_path(folder, number), len(entries) - len(lost)
+        if lost:
+            found.warnings.append(
+                f"{path}: {len(lost)} trajectories are missing or torn; their prompts are pending again"
+            )
+        if older:
+            found.warnings.append(
+                f"{path}: {older} trajectories that later ones replaced are missing or torn; "
+                "nothing that counts is lost"
+            )
     for number in numbers:
         journal.batches[number] = sound_end[number]
+
+
+def _lines_in(journal: Journal, numbers: set[int]) -> list[tuple[int, Place]]:
+    """(offset in the journal, place) of every line that some batch files should hold, each once."""
+    lines: dict[tuple[int, int], tuple[int, Place]] = {}
+    for offset, place in read_places(Reading(journal.path)):
+        if place.batch in numbers and place.length:
+            if place.status == LOST:
+                lines.pop((place.batch, place.offset), None)
+            else:
+                lines[place.batch, place.offset] = offset, place
+    return list(lines.values())
 
 
 def write_off(folder: Path, journal: Journal, entry: JournalLine) -> None:

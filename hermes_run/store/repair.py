@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_run.core.keys import split_key
+from hermes_run.core.registry import FILTERS, load
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, line_hash
 from hermes_run.store.disk import replacing, sync_folder
 from hermes_run.store.entry import LOST, JournalLine, decode_line, seal
-from hermes_run.store.journal import JournalView, Reading
+from hermes_run.store.journal import Journal, JournalView, Reading
+from hermes_run.store.judging import judge_again
 from hermes_run.store.lines import adopted_line
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED
@@ -23,6 +25,8 @@ from hermes_run.store.verify import forget_hashes, verify
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from hermes_run.core.contracts import Filter
 
 
 def repair(run: Path) -> list[str]:
@@ -41,12 +45,37 @@ def repair(run: Path) -> list[str]:
         if not damages:
             return []
         done = _rebuild_journal(run)
+        _judge(run)
         done += _rewrite_derived(run)
         return done
 
 
+def remembered_filters(run: Path) -> tuple[Filter, ...] | None:
+    """The filters that the run's entries were judged by; None when its spec.yaml cannot be read."""
+    chosen = layout.read_spec(run).get("filters")
+    if not isinstance(chosen, dict):
+        return None
+    names = {"require_reasoning": "no_reasoning", "reject_unknown_tools": "unknown_tool"}
+    return tuple(load("filter", FILTERS, name)() for switch, name in names.items() if chosen.get(switch))
+
+
+def _judge(run: Path) -> None:
+    """Judge what is kept, adopted or not: verdicts that stood in damaged lines are not lost.
+
+    Without spec.yaml the next run does so.
+    """
+    filters = remembered_filters(run)
+    if filters is not None:
+        journal = Journal(run / layout.JOURNAL)
+        try:
+            judge_again(run, journal, filters)
+        finally:
+            journal.close()
+
+
 def _rebuild_journal(run: Path) -> list[str]:
     path = run / layout.JOURNAL
+    was_missing = not path.exists()
     known, dropped = _sound_lines(path)
     lines, adopted = list(known), 0
     claimed = {(each.batch, each.offset): each for each in known if each.length}
@@ -71,12 +100,18 @@ def _rebuild_journal(run: Path) -> list[str]:
         if entry.status != LOST:
             lost += 1
             lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
+    lines.sort(key=lambda line: line.batch)  # of two lines of a key, the one in the later batch counts
     _write_journal(path, lines)
     said = [f"{path}: written anew with {len(lines)} lines; the old one is beside it"]
     if adopted:
         said.append(f"{adopted} trajectories without an entry were adopted from the batch files")
     if lost:
-        said.append(f"{lost} entries whose trajectory is missing or damaged are pending again")
+        said.append(
+            f"{lost} trajectories are missing or damaged; their prompts are pending again, "
+            "but for those that a later one replaced"
+        )
+    if was_missing:
+        said.append("what had failed cannot be rebuilt from the batch files and is pending again")
     if dropped:
         said.append(f"{dropped} journal lines could not be read; what had failed in them is pending again")
     return said
