@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from hermes_run.core.keys import digest
 from hermes_run.errors import ToolError
 from hermes_run.tools import background_shell as shell
-from hermes_run.tools.shell import PRELUDE, quote, run_script, text_of
+from hermes_run.tools.shell import PRELUDE, bytes_of, quote, run_script, text_of
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import ExecResult, Sandbox, ToolSession
@@ -64,34 +65,34 @@ class State(Struct, frozen=True):
 class Background:
     """The background commands of one rollout, shared by the terminal and process tools."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, key: str) -> None:
         self._sandbox = sandbox
-        self._root = ""
+        # The same for equal rollouts: commands may show it. After the first start it is where that was.
+        self._root = f'"${{TMPDIR:-/tmp}}"/.hermes-{digest(key.encode())[:12]}'
         self._running: dict[str, Running] = {}
 
     @classmethod
     def of(cls, session: ToolSession) -> Background:
         """The rollout's one instance."""
-        found = session.shared.setdefault("background", None) or cls(session.sandbox)
+        found = session.shared.setdefault("background", None) or cls(session.sandbox, session.task.key)
         session.shared["background"] = found
         return found
 
     async def start(self, command: bytes) -> Running:
         """Start a command. Raises ToolError when the sandbox cannot."""
         name = f"bg_{len(self._running) + 1}"
-        script = shell.START.format(
-            root=quote(self._root.encode()), name=name, shell=self._sandbox.info.shell
-        )
+        script = shell.START.format(root=self._root, name=name, shell=self._sandbox.info.shell)
         result = await run_script(
             self._sandbox, script, timeout_s=START_TIMEOUT_S, stdin=command, max_output=100_000
         )
         if result.exit_code:
             raise ToolError(f"cannot start a background command: {text_of(result.output).strip()}")
-        self._root, recorder, pid = text_of(result.output).split("\n")[:3]
+        root, recorder, pid = text_of(result.output).rsplit("\n", 3)[:3]
+        self._root = quote(bytes_of(root))
         text = text_of(command)
         if len(text) > _COMMAND_SHOWN:
             text = text[:_COMMAND_SHOWN] + "…"
-        running = Running(name, text, f"{self._root}/{name}", int(pid), int(recorder))
+        running = Running(name, text, f"{root}/{name}", int(pid), int(recorder))
         self._running[name] = running
         return running
 
@@ -108,7 +109,7 @@ class Background:
         if not self._running:
             return []
         names = " ".join(f"{one.name}:{one.pid}" for one in self._running.values())
-        script = f"{PRELUDE}root={quote(self._root.encode())}\n{shell.STATUS}{shell.LIST.format(names=names)}"
+        script = f"{PRELUDE}root={self._root}\n{shell.STATUS}{shell.LIST.format(names=names)}"
         result = await run_script(self._sandbox, script, max_output=100_000)
         codes = result.output.decode().split()
         return [(one, _state(code)) for one, code in zip(self._running.values(), codes, strict=True)]
@@ -160,7 +161,7 @@ class Background:
             running.input_closed = True
 
     def _script(self, running: Running, body: str) -> str:
-        place = f"d={quote(running.folder.encode())}\npid={running.pid}\nrecorder={running.recorder}\n"
+        place = f"d={quote(bytes_of(running.folder))}\npid={running.pid}\nrecorder={running.recorder}\n"
         return PRELUDE + place + shell.STATUS + body
 
     async def _ask(self, running: Running, body: str, timeout_s: float, max_bytes: int) -> ExecResult:

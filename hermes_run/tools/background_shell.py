@@ -7,20 +7,16 @@ environment, by which everything it started is found however it was detached.
 
 START = r"""
 set +m 2>/dev/null
-r={root}
-[ -n "$r" ] || r=$(mktemp -d "${{TMPDIR:-/tmp}}/.hermes-XXXXXX") || exit 75
-d=$r/{name}
-mkdir "$d" && mkfifo "$d/in" "$d/ready" && cat >"$d/cmd" && : >"$d/log" || exit 75
+r={root}; d=$r/{name}
+mkdir -p "$r" && mkdir "$d" && mkfifo "$d/in" "$d/ready" && cat >"$d/cmd" && : >"$d/log" || exit 75
 (
   exec 3<>"$d/in" 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-
   again=1
   trap 'exec 3>&-; again=1' USR1
   trap '' HUP INT
-  if command -v setsid >/dev/null; then
-    HERMES_SESSION=$d setsid {shell} "$d/cmd" <"$d/in" >>"$d/log" 2>&1 3>&- &
-  else
-    HERMES_SESSION=$d {shell} "$d/cmd" <"$d/in" >>"$d/log" 2>&1 3>&- &
-  fi
+  s=setsid; command -v setsid >/dev/null || s=
+  HERMES_SESSION=$d $s {shell} -c '__c=$(cat "$1"); shift; eval "$__c"' {shell} "$d/cmd" \
+    <"$d/in" >>"$d/log" 2>&1 3>&- &
   pid=$!
   echo "$pid" >"$d/ready"
   while [ -n "$again" ]; do again=; wait "$pid"; code=$?; done
@@ -32,12 +28,18 @@ printf '%s\n%s\n%s\n' "$r" "$recorder" "$pid"
 """
 
 # `status` sets c to the exit code, or to running or lost. A command that is gone without a code gets a
-# moment for its recorder to write it.
+# moment for its recorder to write it. A zombie whose recorder is gone is gone as well.
 STATUS = r"""
+lives() {
+  kill -0 "$pid" 2>/dev/null || return
+  [ -r "/proc/$pid/stat" ] || return 0
+  { read -r line <"/proc/$pid/stat"; } 2>/dev/null || return
+  case ${line##*) } in Z*) return 1 ;; esac
+}
 status() {
   c=running
   if [ -s "$d/exit" ]; then read -r c <"$d/exit"; return; fi
-  kill -0 "$pid" 2>/dev/null && return
+  lives && return
   sleep 0.2 2>/dev/null || sleep 1
   c=lost
   if [ -s "$d/exit" ]; then read -r c <"$d/exit"; fi
@@ -53,7 +55,7 @@ done
 
 WAIT = r"""
 i=0
-while [ "$i" -lt {tries} ] && [ ! -s "$d/exit" ] && kill -0 "$pid" 2>/dev/null; do
+while [ "$i" -lt {tries} ] && [ ! -s "$d/exit" ] && lives; do
   if [ "$i" -lt 20 ]; then s=0.1; else s=0.5; fi
   sleep "$s" 2>/dev/null || sleep 1
   i=$((i + 1))
@@ -118,8 +120,9 @@ TABLE
   done
 }
 alive() {
+  t=$nl$(table)
   for q in $all; do
-    case "$nl$(table)" in *"$nl$q "*) return 0 ;; esac
+    case $t in *"$nl$q "*) return 0 ;; esac
   done
   return 1
 }

@@ -104,7 +104,7 @@ class Place:
     def use(self, box: Sandbox) -> None:
         """Begin anew with this sandbox."""
         self.box = box
-        task = PromptTask(self._key, 0, "a prompt")
+        task = PromptTask(f"{self._key}{self._folders}", 0, "a prompt")
         self.kit = Toolkit(READY, ToolSession(task, box, READY))
 
     def __exit__(

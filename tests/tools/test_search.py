@@ -428,7 +428,8 @@ def test_lines_of_megabytes_and_late_binary_data_are_bounded(own_tree: Place) ->
         "mkdir big; head -c 3000000 /dev/zero | tr '\\0' x >big/line; printf 'price\nprice\n' >>big/line"
     )
     own_tree.sh(
-        "i=0; while [ $i -lt 14 ]; do cat big/line; i=$((i+1)); done >big/late; head -c 9 /dev/zero >>big/late"
+        "i=0; while [ $i -lt 14 ]; do cat big/line; i=$((i+1)); done >big/late;"
+        " head -c 9 /dev/zero >>big/late"
     )
     result = own_tree.call("search_files", pattern="price", path="big", file_glob="line", context=1)
     assert lines(result) == [("big/line", 1), ("big/line", 2)]
