@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from hermes_run.agent.loop import Rollout
 from hermes_run.core.contracts import SandboxInfo, SandboxRequest, ToolSession
 from hermes_run.core.messages import Message, System, Usage, User
+from hermes_run.core.text import restore_bytes
 from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
 from hermes_run.errors import BudgetStop, EnvironmentStop, RolloutError, SandboxError
 from hermes_run.quality.filters import judge
@@ -172,7 +173,7 @@ async def prepare(sandbox: Sandbox, task: PromptTask, setup: tuple[str, ...], ti
     for path, text in task.files.items():
         folder, quoted = shlex.quote(str(Path(path).parent)), shlex.quote(f"./{path}")
         command = f"mkdir -p -- {folder} && cat > {quoted}"
-        result = await sandbox.exec(command, stdin=text.encode(), timeout_s=timeout_s)
+        result = await sandbox.exec(command, stdin=restore_bytes(text), timeout_s=timeout_s)
         if result.exit_code:
             raise SandboxError(
                 f"the file {path!r} of the row cannot be written: {last_line(result.output)}",

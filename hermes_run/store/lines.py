@@ -8,7 +8,7 @@ import msgspec
 
 from hermes_run.core.messages import Assistant
 from hermes_run.formats.equality import content_hash
-from hermes_run.formats.record import TrajectoryRecord
+from hermes_run.formats.record import TrajectoryRecord, decode_record
 from hermes_run.formats.sharegpt import from_record
 from hermes_run.quality.filters import judge
 from hermes_run.store.batches import line_hash
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from hermes_run.formats.sharegpt import ShareGPT
 
 encode_record = msgspec.json.Encoder().encode
-decode_record = msgspec.json.Decoder(TrajectoryRecord).decode
 
 
 def failed_line(outcome: Outcome) -> JournalLine:
