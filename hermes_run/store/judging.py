@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hermes_run.formats.record import decode_record
 from hermes_run.formats.sharegpt import from_record
 from hermes_run.quality.filters import judge
 from hermes_run.store.batches import BatchReader
 from hermes_run.store.entry import JUDGED
-from hermes_run.store.lines import decode_record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,12 +11,12 @@ import xxhash
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.formats.equality import content_hash
+from hermes_run.formats.record import decode_record
 from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path
 from hermes_run.store.disk import replace_file
 from hermes_run.store.entry import LOST, Place, encode, to_entry
 from hermes_run.store.journal import JournalView, Reading, read_places
-from hermes_run.store.lines import decode_record
 from hermes_run.store.manifest import read_manifest
 from hermes_run.store.merge import MERGED
 from hermes_run.store.planfile import planned_rollouts, read_plan

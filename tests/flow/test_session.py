@@ -63,11 +63,8 @@ def test_the_beginning_of_a_request_is_byte_stable_through_a_rollout(lab: Lab, s
     server.respond = turns(4)
     assert lab.run().code == 0
     bodies = [request.body for request in server.requests]
-    for earlier, later in zip(bodies, bodies[1:], strict=False):
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(earlier, later, strict=False)) if a != b), len(earlier)
-        )
-        assert shared >= len(earlier) - len(b"]}")
+    for earlier, later in pairwise(bodies):
+        assert len(os.path.commonprefix([earlier, later])) >= len(earlier) - len(b"]}")
 
 
 def test_files_setup_and_cwd_of_a_row_are_there_before_the_first_turn(lab: Lab, server: ModelServer) -> None:
