@@ -91,25 +91,26 @@ CLOSE = r"""
 kill -USR1 "$recorder" 2>/dev/null || :
 """
 
-# `collect` sets `all` to the pids, zombies aside, that descend from the command or carry its mark.
+# `collect` sets `all` to the pids, zombies aside, that descend from those given (the command) or carry its
+# mark. The number of a command that has ended may be another process's by now.
 KILL = r"""
 table() {
   if [ -r /proc/self/stat ]; then
     for f in /proc/[0-9]*/stat; do
       { read -r line <"$f"; } 2>/dev/null || continue
       set -- ${line##*)}
-      [ "$1" = Z ] || { f=${f%/stat}; echo "${f#/proc/} $2"; }
+      case ${1-Z} in Z) ;; *) f=${f%/stat}; echo "${f#/proc/} $2" ;; esac
     done
   else
     ps -A -o pid= -o ppid=
   fi
 }
 collect() {
-  t=$(table); all=" $pid "; more=1
+  t=$(table); all=${1-" $pid "}; more=1
   while [ -n "$more" ]; do
     more=
     while read -r a b; do
-      case $all in *" $a "*) ;; *" $b "*) all="$all$a "; more=1 ;; esac
+      case $all in *" $a "*) ;; *" ${b:-none} "*) all="$all$a "; more=1 ;; esac
     done <<TABLE
 $t
 TABLE
@@ -126,13 +127,14 @@ alive() {
   done
   return 1
 }
-collect
+status
+if [ "$c" = running ]; then collect; else collect " "; fi
 kill -s TERM -- $all 2>/dev/null
 i=0
 while [ "$i" -lt 10 ] && alive; do sleep 0.1 2>/dev/null || sleep 1; i=$((i + 1)); done
 i=0
 while [ "$i" -lt 5 ]; do
-  before=$all; collect; all="$before$all"
+  collect "$all"
   alive || break
   kill -s KILL -- $all 2>/dev/null
   i=$((i + 1))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
 from hermes_run.tools import search_output
-from hermes_run.tools.patterns import read_glob, read_regex
+from hermes_run.tools.globs import read_glob
+from hermes_run.tools.patterns import read_regex
 from hermes_run.tools.search_shell import (
     MAX_BYTES,
     SKIPPED,
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hermes_run.core.contracts import Sandbox, ToolSession
-    from hermes_run.tools.patterns import Glob, Regex
+    from hermes_run.tools.globs import Glob
+    from hermes_run.tools.patterns import Regex
     from hermes_run.tools.search_output import Line
 
 DEFAULT_LIMIT = 50

@@ -102,7 +102,7 @@ class Asked(Struct, frozen=True):
     Attributes:
         path: where.
         regex: what for.
-        names: patterns of file names, as `patterns.Glob` has them.
+        names: patterns of file names, as `globs.Glob` has them.
         mark: a line that no file holds.
         context: lines around each match; None asks for counts instead of lines.
         most: when not 0, what is found comes in order, and only so many matches of each file.

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 _BUSYBOX = shutil.which("busybox")
 _NEEDS_BUSYBOX = pytest.mark.skipif(_BUSYBOX is None, reason="there is no busybox on this machine")
-_KINDS = ["bash", "sh", pytest.param("busybox", marks=_NEEDS_BUSYBOX), "local"]
+_KINDS = [
+    "bash",
+    "sh",
+    pytest.param("busybox", marks=[_NEEDS_BUSYBOX, pytest.mark.slow]),
+    pytest.param("local", marks=pytest.mark.slow),
+]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
+import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hermes_run.errors import ToolError
-from hermes_run.tools.patterns import read_glob, read_regex
+from hermes_run.tools.globs import read_glob
+from hermes_run.tools.patterns import read_regex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.tools.place import Place
 
-_RIPGREP = shutil.which("rg", path=f"{Path(__file__).parents[2] / '.venv/bin'}:/usr/bin:/usr/local/bin")
+_RIPGREP = shutil.which("rg") or shutil.which("rg", path=str(Path(sys.executable).parent))
+_BUSYBOX = shutil.which("busybox")
 _KINDS = [
     pytest.param("ripgrep", marks=pytest.mark.skipif(_RIPGREP is None, reason="there is no ripgrep here")),
     "bash",
-    "sh",
     pytest.param(
-        "busybox", marks=pytest.mark.skipif(shutil.which("busybox") is None, reason="no busybox here")
+        "busybox",
+        marks=[pytest.mark.skipif(_BUSYBOX is None, reason="there is no busybox here"), pytest.mark.slow],
     ),
 ]
 
@@ -313,13 +316,12 @@ REGEXES = [
 ]
 
 
+@pytest.mark.slow
 def test_engines_say_the_same(shared: Callable[[str], Place]) -> None:
     """Every pattern, every mode, every engine that is here."""
     answers: dict[str, dict[str, str]] = {}
-    for kind in ("ripgrep", "bash", "sh", "busybox"):
-        if (kind == "ripgrep" and _RIPGREP is None) or (
-            kind == "busybox" and shutil.which("busybox") is None
-        ):
+    for kind, is_here in (("ripgrep", _RIPGREP), ("bash", "bash"), ("sh", "sh"), ("busybox", _BUSYBOX)):
+        if not is_here:
             continue
         place = plant(engine(kind, shared))
         answers[kind] = {
