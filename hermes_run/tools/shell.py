@@ -105,7 +105,7 @@ def file_script(path: str, body: str) -> str:
 
 def mark() -> str:
     """A line that no file holds by chance or by intent: separates parts of one output."""
-    return f"=={secrets.token_hex(12)}=="
+    return f"@@{secrets.token_hex(12)}@@"
 
 
 def bytes_of(text: str) -> bytes:
