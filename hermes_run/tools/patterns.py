@@ -161,8 +161,9 @@ class _Reader:
             raise self.fault("a backslash at the end; write \\\\ for the character")
         if char in _CLASSES or char in _WORDS:
             self._write("\\" + char, {**_CLASSES, **_WORDS}[char], length=2, can_repeat=True)
-        elif char in _BOUNDARIES:
-            self._write("\\" + char, "\\" + char, length=2)
+        elif char in _BOUNDARIES:  # older ripgreps have no \< and \>: a boundary is as good beside a word
+            boundary = "\\B" if char == "B" else "\\b"
+            self._write(boundary, boundary, length=2)
         elif char in _CONTROLS:
             self._write("\\" + char, _CONTROLS[char], length=2, can_repeat=True)
         elif char == "n":
