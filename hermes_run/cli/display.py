@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _FRAMES_PER_S = 4
 WIDEST = 100
 _BAR = 16
+_BETWEEN = 4  # columns between outcomes and tools
+_FRAME = 6  # columns of the panel's border and padding
 _COLOURS = {
     "completed": "green",
     "partial": "yellow",
@@ -98,7 +100,7 @@ def show_summary(statistics: dict[str, Any], *, after: Iterable[tuple[str, str]]
 
 def print_summary(console: Console, statistics: dict[str, Any], after: Iterable[tuple[str, str]]) -> None:
     """Print the summary on a console."""
-    console.print(summary(statistics, utf8=console.encoding.startswith("utf")))
+    console.print(summary(statistics, console))
     lines = list(after)
     width = max((len(label) for label, _ in lines), default=0)
     for label, text in lines:  # never wrapped: a command has to stay one line to be copied
@@ -107,10 +109,15 @@ def print_summary(console: Console, statistics: dict[str, Any], after: Iterable[
         )
 
 
-def summary(statistics: dict[str, Any], *, utf8: bool = True) -> RenderableType:
-    """The panel with outcomes, tools, and the figures."""
-    grid = Table.grid(padding=(0, 4))
-    grid.add_row(_outcomes(statistics, utf8=utf8), _tools(statistics))
+def summary(statistics: dict[str, Any], console: Console) -> RenderableType:
+    """The panel with outcomes, tools, and the figures, for the width of `console`."""
+    outcomes, tools = _outcomes(statistics, utf8=console.encoding.startswith("utf")), _tools(statistics)
+    beside, under = Table.grid(padding=(0, _BETWEEN)), Table.grid()
+    beside.add_row(outcomes, tools)
+    for part in (outcomes, Text(), tools):
+        under.add_row(part)
+    needed = console.measure(outcomes).maximum + _BETWEEN + console.measure(tools).maximum
+    grid = beside if needed + _FRAME <= console.width else under
     return Panel(
         Group(grid, Text(), _figures(statistics)),
         title=Text(f"{statistics['run_name']}", style="bold"),
@@ -125,9 +132,9 @@ def summary(statistics: dict[str, Any], *, utf8: bool = True) -> RenderableType:
 
 def _outcomes(statistics: dict[str, Any], *, utf8: bool) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="crop", min_width=1)  # rich cuts its neighbours when it is empty
     outcomes: dict[str, int] = statistics["outcomes"]
     total = max(1, sum(outcomes.values()))
     table.add_row(Text("outcomes", style="bold"), "", "")
@@ -153,9 +160,9 @@ def _bar(share: float, *, utf8: bool) -> str:
 
 def _tools(statistics: dict[str, Any]) -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
     used = {name: tool for name, tool in statistics["tool_statistics"].items() if tool["count"]}
     table.add_row(Text("tools", style="bold"), Text("calls", style="dim"), Text("success", style="dim"))
     for name, tool in sorted(used.items(), key=lambda item: (-item[1]["count"], item[0])):
