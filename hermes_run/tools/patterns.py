@@ -15,6 +15,7 @@ from msgspec import Struct
 from hermes_run.errors import ToolError
 
 _SPECIAL = set(".^$*+?()[]{}|\\")
+_SPECIAL_IN_BRACKETS = set("\\[]^-&~")
 _CLASSES = {"d": "[0-9]", "D": "[^0-9]", "s": "[[:space:]]", "S": "[^[:space:]]"}
 _WORDS = {"w": "[[:alnum:]_]", "W": "[^[:alnum:]_]"}
 _IN_BRACKETS = {"d": "0-9", "s": "[:space:]", "w": "[:alnum:]_"}
@@ -180,7 +181,7 @@ class _Reader:
             rust = "\\" + char + (braced[0] if braced else "")
             self._write(rust, "", length=len(rust), can_repeat=True)
         else:
-            rust = "\\" + char if char.isascii() else char
+            rust = "\\" + char if char in _SPECIAL else char  # older ripgreps escape nothing else
             self._write(rust, "\\" + char if char in _SPECIAL else char, length=2, can_repeat=True)
 
     def _brackets(self) -> None:
@@ -230,7 +231,7 @@ class _Reader:
             self.only_ripgrep = self.only_ripgrep or f"[\\{escaped}]"
         else:
             posix.append("\\" + escaped if escaped == "-" else escaped)
-        rust.append("\\" + escaped if escaped.isascii() else escaped)
+        rust.append("\\" + escaped if escaped.isalnum() or escaped in _SPECIAL_IN_BRACKETS else escaped)
 
 
 def _posix_set(items: list[str]) -> str:
