@@ -167,7 +167,7 @@ def test_two_blocks_alike_are_two_places() -> None:
 
 
 def test_large_files_are_searched_in_time() -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     text = "".join(f"    value_{i} = compute({i}, {i * 7})\n    }}\n" for i in range(60_000))
     assert find(text, "    nothing of the kind\n    }\n    value = x\n    }\n    again\n", "") is None
     assert find(" " * 300_000 + "x", "   y  =  z", "") is None
@@ -175,7 +175,7 @@ def test_large_files_are_searched_in_time() -> None:
     assert find("é" * 300_000, "e\u0301x", "") is None
     long_line = "abcdefghij" * 30_000
     assert find(f"start\n{long_line}x\nend\n", f"start\n{long_line}y\nend\n", "") is not None
-    assert time.monotonic() - begin < 8
+    assert time.process_time() - begin < 60  # seconds of CPU; a quadratic search takes hours
 
 
 @given(st.text("ab \n\t\\“é.", max_size=40), st.text("ab \n\t\\“é.", min_size=1, max_size=12))
