@@ -210,4 +210,57 @@ def test_a_full_disk_stops_with_what_was_reported_kept(lab: Lab, server: ModelSe
 
 def test_a_row_with_an_image_on_a_backend_without_images_is_refused(scripted: Lab) -> None:
     scripted.write_rows([{"prompt": "a"}, {"prompt": "b", "image": "python:3.12"}])
-    refused(scripted.run(), 2, "data.jsonl:2:", "python:3.12")
+    refused(scripted.run(), 2, "data.jsonl:2:", "python:3.12", "sandbox.backend is bubblewrap")
+    scripted.spec["sandbox"] = {"backend": "auto"}
+    refused(
+        scripted.run(),
+        2,
+        "data.jsonl:2:",
+        "python:3.12",
+        "docker",
+        "not available yet",
+        "leave the image out",
+    )
+
+
+OF_THE_PREDECESSOR = '{"prompt_index": 0, "conversations": [{"from": "human", "value": "a"}]}\n'
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"batch_0.jsonl": OF_THE_PREDECESSOR, "trajectories.jsonl": OF_THE_PREDECESSOR},
+        {"checkpoint.json": '{"run_name": "r", "completed_prompts": [0]}', "statistics.json": "{}"},
+        {"trajectories.jsonl": "mine\n"},
+        {"README.md": "# mine\n"},
+        {"spec.yaml": "run_name: mine\n"},
+        {"manifest.jsonl": '{"key": "a"}\n'},
+    ],
+)
+def test_a_folder_that_is_no_run_of_ours_is_not_written_into(scripted: Lab, files: dict[str, str]) -> None:
+    scripted.run_dir.mkdir(parents=True)
+    for name, text in files.items():
+        (scripted.run_dir / name).write_text(text)
+    refused(scripted.run(), 2, next(iter(files)), "--fresh", "run_name")
+    assert {path.name: path.read_text() for path in scripted.run_dir.iterdir()} == files
+    assert scripted.run("--fresh").code == 0
+    assert len(scripted.lines()) == 2
+    (aside,) = scripted.run_dir.parent.glob("r.old-*")
+    assert {path.name: path.read_text() for path in aside.iterdir() if path.name != ".lock"} == files
+
+
+def test_other_files_in_the_run_directory_are_left_alone(scripted: Lab) -> None:
+    scripted.run_dir.mkdir(parents=True)
+    (scripted.run_dir / "notes.txt").write_text("mine")
+    assert scripted.run().code == 0
+    assert (scripted.run_dir / "notes.txt").read_text() == "mine"
+
+
+def test_a_journal_that_is_lost_names_the_repair_whatever_else_is_lost(scripted: Lab) -> None:
+    assert scripted.run().code == 0
+    for name in ("journal.jsonl", "plan.keys", "plan.json", "spec.yaml", "manifest.jsonl", "checkpoint.json"):
+        (scripted.run_dir / name).unlink()
+    refused(
+        scripted.run(), 2, "journal", f"hermes-run repair {scripted.run_dir.relative_to(scripted.folder)}"
+    )
+    assert not (scripted.run_dir / "journal.jsonl").exists()
