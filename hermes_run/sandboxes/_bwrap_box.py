@@ -78,17 +78,23 @@ class BwrapBox(Box):
                 memory_mb=request.memory_mb,
                 has_network=has_network,
             )
+            filters = machine.open_filter()
+            command += [word for file in filters for word in ("--seccomp", str(file))]
             command += ["--chdir", self._cwd, machine.shell, "-c"]
             kept = closable(machine.shell, (self.mail.file,))
             command += [supervisor(mailbox, first=self._first_steps(group), inherited=kept)]
-            self.process = subprocess.Popen(
-                [*command, os.path.basename(machine.shell)],
-                stdin=wire,
-                stdout=wire,
-                stderr=wire,
-                env=machine.environment,
-                pass_fds=(wire, self.mail.file, *group.entries),
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [*command, os.path.basename(machine.shell)],
+                    stdin=wire,
+                    stdout=wire,
+                    stderr=wire,
+                    env=machine.environment,
+                    pass_fds=(self.mail.file, *filters, *group.entries),
+                )
+            finally:
+                for file in filters:
+                    os.close(file)
         group.close_entries()
 
     def _first_steps(self, group: Group) -> str:

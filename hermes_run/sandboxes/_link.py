@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_run.errors import SandboxError
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 _MOST_UNREAD = 1 << 16
 """A reply is a dozen bytes, a backend's complaint a few hundred: more is nonsense."""
+_MOST_UNASKED = 1000
+"""Lines between two replies that nobody waits for. A command that kills its kept shell makes two each
+time; one that got hold of the wire would have the runner do nothing but read."""
+_ANSWER = re.compile(rb"([0-9]+|%b) ([0-9]{1,3})" % GONE)
 
 
 class Reply(NamedTuple):
@@ -36,6 +41,7 @@ class Link:
         self._what = what
         self._unread = b""
         self._awaited = b""
+        self._unasked = 0
         self._reply: asyncio.Future[Reply] = self.loop.create_future()
         self._is_ready: asyncio.Future[None] = self.loop.create_future()
         self.lost = ""
@@ -87,6 +93,7 @@ class Link:
         self._wire.close()
         if not self._is_ready.done():
             self._is_ready.set_exception(self._error())
+            self._is_ready.exception()  # a start that failed earlier waits for nothing: that is no mistake
         if self._awaited and not self._reply.done():
             self._reply.set_exception(self._error())
 
@@ -120,10 +127,12 @@ class Link:
     def _answer(self) -> None:
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
-            word, _, status = line.partition(b" ")
-            if self._awaited and word in (self._awaited, GONE) and status.isdigit():
-                self._awaited = b""
-                if not self._reply.done():
-                    self._reply.set_result(Reply(int(status) & 0xFF, word == GONE))
-        if len(self._unread) > _MOST_UNREAD:
+            answer = _ANSWER.fullmatch(line)
+            if answer is None or not self._awaited or answer[1] not in (self._awaited, GONE):
+                self._unasked += 1
+                continue
+            self._awaited, self._unasked = b"", 0
+            if not self._reply.done():
+                self._reply.set_result(Reply(int(answer[2]) & 0xFF, answer[1] == GONE))
+        if len(self._unread) > _MOST_UNREAD or self._unasked > _MOST_UNASKED:
             self.lose("its shell answers nonsense")

@@ -19,6 +19,7 @@ from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes import _bwrap_root
 from hermes_run.sandboxes._bwrap_box import BwrapBox
 from hermes_run.sandboxes._bwrap_etc import make_etc
+from hermes_run.sandboxes._bwrap_seccomp import make_filter
 from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, remove_groups
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
@@ -127,12 +128,19 @@ class Machine:
         ground.prepare()
         with open(f"{ground.path}/{_GROUPS}", "w", encoding="utf-8") as file:
             file.writelines(f"{parent}\n" for parent in set(self.hierarchies.parents.values()))
+        self._filter = f"{ground.path}/seccomp"
+        with open(self._filter, "wb") as program:
+            self._has_filter = program.write(make_filter()) > 0
         self._uses_rlimit = (
             os.getuid() != 0 and "pids" in self.hierarchies.missing and _counts_per_namespace()
         )
         self.missing = tuple(
             name for name in self.hierarchies.missing if name != "pids" or not self._uses_rlimit
         )
+
+    def open_filter(self) -> tuple[int, ...]:
+        """The seccomp program for one start, in a descriptor of its own; none where there can be none."""
+        return (os.open(self._filter, os.O_RDONLY | os.O_CLOEXEC),) if self._has_filter else ()
 
     def own_limits(self, request: SandboxRequest) -> list[str]:
         """Shell commands that limit the processes of a sandbox where control groups do not.
