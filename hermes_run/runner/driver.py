@@ -167,6 +167,8 @@ class Driver:
 
     def ending(self, signals: StopSignal) -> tuple[int, str, int]:
         """Exit code so far (0: it ran to its end), why it stopped, and how many rollouts it ran."""
+        if self.ran >= self.pending:
+            return 0, "", self.ran
         if self.stopped:
             return self.exit_code, self.stopped, self.ran
         if signals.count:

@@ -10,7 +10,7 @@ import msgspec
 from hermes_run.core.registry import TOOLS, load
 from hermes_run.core.trajectory import Status
 from hermes_run.formats.card import card
-from hermes_run.quality.statistics import describe
+from hermes_run.quality.statistics import describe, spent
 from hermes_run.runner.observe import Observer, RunReport
 from hermes_run.store import layout
 from hermes_run.store.disk import replace_file
@@ -72,7 +72,7 @@ def finish(
         "duration_seconds": round(duration_s, 2),
         **describe(merged.statistics, total=plan.total, invalid=invalid),
         "removed_duplicates": plan.removed,
-        "spent": msgspec.to_builtins(journal.fold.spent),
+        "spent": spent(journal.fold.spent),
     }
     replace_file(folder / layout.STATISTICS, statistics_json(content))
     write_tools(folder, spec)
@@ -84,14 +84,14 @@ def finish(
         statistics=content,
         exit_code=code_of(exit_code, outcomes),
         pending=outcomes["pending"],
-        stopped=stopped if outcomes["pending"] else "",
+        stopped=stopped,
         ran=ran,
     )
 
 
 def code_of(exit_code: int, outcomes: dict[str, int]) -> int:
-    """What stopped the run early counts while something is pending; else whether anything failed."""
-    if exit_code and outcomes["pending"]:
+    """What stopped the run before all was done that was to do; else whether anything failed."""
+    if exit_code:
         return exit_code
     return 1 if outcomes[Status.FAILED.value] or outcomes["pending"] else 0
 

@@ -62,7 +62,7 @@ def open_run(
             observer.warn(f"the old run directory is now {aside}")
     layout.create_run_dir(folder)
     with layout.locked(folder):
-        if not options.resume and layout.is_run_dir(folder):
+        if not options.resume and layout.has_entries(folder):
             raise UsageError(
                 f"{folder}: there is a run already. Leave out --no-resume to continue it, set it aside with "
                 "--fresh, or give this run another run_name"

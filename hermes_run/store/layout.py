@@ -29,12 +29,19 @@ CARD = "README.md"
 LOG = "run.log"
 LOCK = ".lock"
 
-_TRACES = (JOURNAL, MANIFEST, PLAN, SPEC, CHECKPOINT)
+_TRACES = (JOURNAL, MANIFEST, PLAN, CHECKPOINT)
+"""Not spec.yaml: many a user's own spec has that name."""
 
 
 def is_run_dir(folder: Path) -> bool:
-    """Whether a folder holds anything that a run writes."""
-    return any((folder / name).exists() for name in _TRACES)
+    """Whether a folder holds anything that only a run writes."""
+    return any((folder / name).exists() for name in _TRACES) or has_entries(folder)
+
+
+def has_entries(folder: Path) -> bool:
+    """Whether a run in this folder came to an outcome."""
+    files = (path for path in (folder / JOURNAL, folder / MANIFEST) if path.exists())
+    return any(path.stat().st_size for path in files) or any(folder.glob("batch_*.jsonl"))
 
 
 def create_run_dir(folder: Path) -> None:

@@ -38,7 +38,7 @@ def repair(run: Path) -> list[str]:
 
     Raises UsageError when there is nothing to repair from, RunLocked when a run is going on.
     """
-    if not run.is_dir() or not (layout.is_run_dir(run) or batch_numbers(run)):
+    if not run.is_dir() or not layout.is_run_dir(run):
         raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
     with layout.locked(run):
         damages = verify(run)

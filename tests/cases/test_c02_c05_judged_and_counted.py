@@ -12,7 +12,6 @@ from tests.flow.lab import Lab
 from tests.servers import says
 
 if TYPE_CHECKING:
-    from tests.cases.here import LabHere
     from tests.servers import Answer, ModelServer, Request
 
 OFF = {"require_reasoning": False, "reject_unknown_tools": False}
@@ -20,7 +19,7 @@ SCRATCHPAD = "<REASONING_SCRATCHPAD>hm</REASONING_SCRATCHPAD> done"
 
 
 @pytest.fixture
-def judged(here: LabHere, server: ModelServer) -> LabHere:
+def judged(lab: Lab, server: ModelServer) -> Lab:
     """One rollout of each kind that the filters look at."""
     invented: list[tuple[str, Any]] = [("no_such_tool", {})]
     server.script("[mute]", says("x"))
@@ -32,13 +31,13 @@ def judged(here: LabHere, server: ModelServer) -> LabHere:
     server.script("[cut]", says("x", reasoning="r", finish_reason="length"))
     server.script("[invents]", says("", calls=invented, reasoning="r"), says("x"))
     server.script("[invents mute]", says("", calls=invented), says("x"))
-    here.use_server(server.url)
+    lab.use_server(server.url)
     names = ["mute", "blank", "scratchpad", "think", "late", "cut mute", "cut", "invents", "invents mute"]
-    here.write_prompts(*(f"[{name}]" for name in names))
-    return here
+    lab.write_prompts(*(f"[{name}]" for name in names))
+    return lab
 
 
-def verdicts(lab: LabHere) -> dict[str, str]:
+def verdicts(lab: Lab) -> dict[str, str]:
     """Prompt -> status and reason."""
     prompts = {
         line["key"]: line["conversations"][0]["value"]
@@ -66,7 +65,7 @@ UNFILTERED = dict.fromkeys(FILTERED, "completed finished") | {
 HALF = UNFILTERED | {"[invents]": "discarded unknown_tool", "[invents mute]": "discarded unknown_tool"}
 
 
-def test_filters_changed_to_and_fro_judge_again_and_never_pay(judged: LabHere, server: ModelServer) -> None:
+def test_filters_changed_to_and_fro_judge_again_and_never_pay(judged: Lab, server: ModelServer) -> None:
     assert judged.run("-q").code == 0
     assert verdicts(judged) == FILTERED
     first = (judged.run_dir / "manifest.jsonl").read_bytes()
@@ -91,7 +90,7 @@ def test_filters_changed_to_and_fro_judge_again_and_never_pay(judged: LabHere, s
     assert (judged.run_dir / "manifest.jsonl").read_bytes() == first
 
 
-def test_discarded_is_paid_again_only_when_asked(judged: LabHere, server: ModelServer) -> None:
+def test_discarded_is_paid_again_only_when_asked(judged: Lab, server: ModelServer) -> None:
     assert judged.run("-q").code == 0
     asked = len(server.requests)
     for words in ((), ("--retry", "failed,partial"), ("--retry", "none")):
