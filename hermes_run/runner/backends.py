@@ -8,7 +8,7 @@ from hermes_run.core.registry import BACKENDS, load
 from hermes_run.errors import BackendMissing, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hermes_run.core.contracts import Backend
     from hermes_run.dataset.plan import Plan
@@ -36,6 +36,11 @@ def make_backends(spec: Spec, settings: Settings, plan: Plan) -> dict[str, Backe
         name = backend_name(spec, settings, image)
         where = f"{plan.path}:{plan.first_image_line[image]}: " if image else ""
         if name not in kinds:
+            if image and name in BACKENDS and not BACKENDS[name].path:
+                raise UsageError(
+                    f'{where}the row names the image "{image}", and the backend {name} that it needs is not '
+                    "available yet in this version of hermes-run; leave the image out"
+                )
             kinds[name] = load("sandbox backend", BACKENDS, name)
         uses_images = kinds[name].uses_images
         if image and not uses_images:
@@ -64,3 +69,15 @@ async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[st
                 ) from error
             raise
     return missing
+
+
+def warnings_of_backends(missing: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """What a person should know of backends that work: backend -> what it cannot promise here."""
+    for name, limits in missing.items():
+        if name == "local":
+            yield (
+                "sandbox.backend is local: what the model runs, it runs as you on this machine, without a "
+                f"sandbox. Not limited: {', '.join(limits)}"
+            )
+        elif limits:
+            yield f"sandbox.backend is {name}, which cannot limit here: {', '.join(limits)}"

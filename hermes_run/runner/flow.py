@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.dataset.plan import Plan, Selection, make_plan
-from hermes_run.runner.backends import check_backends, make_backends
+from hermes_run.runner.backends import check_backends, make_backends, warnings_of_backends
 from hermes_run.runner.driver import Driver
 from hermes_run.runner.finish import finish
+from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
 from hermes_run.runner.options import RunOptions
 from hermes_run.runner.preflight import check_descriptors, check_toolsets
@@ -47,11 +48,13 @@ async def run(
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
         backends = make_backends(spec, settings, plan)
+        if not options.fresh:
+            refuse_foreign(spec.output.dir / spec.run_name)
         with open_run(spec, settings, plan, options, observer) as opened:
             driver = Driver(opened, observer)
             driver.announce()
             if driver.pending:
-                async with open_resources(opened, backends, endpoint) as resources:
+                async with open_resources(opened, backends, endpoint, observer) as resources:
                     await driver.run(resources, signals)
             duration_s = time.monotonic() - started
             return finish(opened, observer, driver.ending(signals), duration_s)
@@ -89,12 +92,14 @@ def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> Endpoint
 
 @asynccontextmanager
 async def open_resources(
-    opened: OpenRun, backends: dict[str, Backend], endpoint: Endpoint | None
+    opened: OpenRun, backends: dict[str, Backend], endpoint: Endpoint | None, observer: Observer
 ) -> AsyncIterator[Resources]:
     """What the rollouts share: the backends, checked, and the model. Raises BackendMissing."""
     spec = opened.spec
     try:
         missing = await check_backends(spec, backends)
+        for text in warnings_of_backends(missing):
+            observer.warn(text)
         model = make_model(spec, endpoint)
         try:
             yield Resources(
