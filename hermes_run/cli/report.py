@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from hermes_run.cli.plain import count_of
-from hermes_run.errors import HermesRunError, SpecError
+from hermes_run.errors import DatasetError, HermesRunError, SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,12 +110,8 @@ class Trouble:
         return True
 
     def _end(self, error: BaseException) -> int:
-        if isinstance(error, SpecError):  # file:line:column stands first in a line, where editors look for it
-            text = self.redact(str(error))
-            complain(f"{text}\nhermes-run: {count_of(len(text.splitlines()), 'mistake')}; nothing was run")
-            return error.exit_code
         if isinstance(error, HermesRunError):
-            complain(f"hermes-run: {self.redact(str(error))}")
+            complain(_placed(error, self.redact(str(error))))
             return error.exit_code
         if isinstance(error, KeyboardInterrupt):
             complain(f"hermes-run: stopped by {str(error) or 'Ctrl-C'}; the same command goes on from here")
@@ -137,6 +133,16 @@ class Trouble:
         except OSError:  # no folder takes it: the screen is the last place left
             complain(text)
         complain("  what was finished is safe; the same command goes on from there")
+
+
+def _placed(error: HermesRunError, text: str) -> str:
+    """The text, mistakes with their file:line at the beginning of a line, where editors look for it."""
+    if isinstance(error, SpecError):
+        return f"{text}\nhermes-run: {count_of(len(text.splitlines()), 'mistake')}; nothing was run"
+    if isinstance(error, DatasetError):
+        *rows, cure = text.split("\n")
+        return "\n".join((*rows, f"hermes-run: {cure}"))
+    return f"hermes-run: {text}"
 
 
 def _first(error: BaseException) -> BaseException:

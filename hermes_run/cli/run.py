@@ -170,6 +170,7 @@ def _plan_text(plan: dict[str, Any]) -> str:
     lines = ["plan", columns(rows)]
     if plan["toolsets"]:
         lines += ["toolsets", columns((name, number(count)) for name, count in plan["toolsets"].items())]
+    lines += ["backends", columns((name,) for name in plan["backends"])]
     if plan["images"]:
         found = {True: "here", False: "not here", None: "unknown"}
         lines += ["images", columns((image, found[is_here]) for image, is_here in plan["images"].items())]

@@ -55,7 +55,9 @@ class Draft:
     def file_at(self, path: KeyPath, what: str) -> Path | None:
         """As `path_at`, noting a mistake when it is no readable file. `what` is for the message."""
         found = self.path_at(path)
-        problem = "" if found is None else file_problem(found)
+        node = self.tree.find(path)
+        is_in_file = node is None or node.place.source.is_file
+        problem = "" if found is None else file_problem(found, is_in_file=is_in_file)
         if problem:
             self.note(path, f"{what} {problem}")
             return None
@@ -67,14 +69,15 @@ def absolute(folder: Path, text: str) -> Path:
     return Path(os.path.abspath(folder / os.path.expanduser(text)))  # noqa: PTH100, PTH111 - never raises
 
 
-def file_problem(path: Path) -> str:
-    """Why `path` is no readable file, with the cure, or ""."""
+def file_problem(path: Path, *, is_in_file: bool = True) -> str:
+    """Why `path`, written in a file or on the command line, is no readable file, with the cure, or ""."""
     name = shown_path(path)
     try:
         kind = os.stat(path).st_mode  # noqa: PTH116 - Path.exists() hides names that no file can have
     except (FileNotFoundError, NotADirectoryError):
         hint = nearest_file(path)
-        return f"{name} does not exist{hint}; paths count from the folder of the file they are in"
+        start = "the folder of the file they are in" if is_in_file else "the working directory here"
+        return f"{name} does not exist{hint}; paths count from {start}"
     except (OSError, ValueError) as error:
         return f"{name} cannot be found: {getattr(error, 'strerror', None) or error}; check the path"
     if stat.S_ISDIR(kind):

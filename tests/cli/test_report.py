@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_run.cli.report import Trouble, complain, say
-from hermes_run.errors import BudgetStop, DiskFull, EnvironmentStop, HermesRunError, SpecError, UsageError
+from hermes_run.errors import (
+    BudgetStop,
+    DatasetError,
+    DiskFull,
+    EnvironmentStop,
+    HermesRunError,
+    SpecError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +50,16 @@ def test_mistakes_of_a_spec_stand_at_the_beginning_of_a_line_and_are_counted(
     assert end(SpecError("a.yaml:1:2: one\na.yaml:3:4: two")) == 2
     said = capsys.readouterr().err.splitlines()
     assert said == ["a.yaml:1:2: one", "a.yaml:3:4: two", "hermes-run: 2 mistakes; nothing was run"]
+
+
+def test_bad_rows_of_a_dataset_stand_at_the_beginning_of_a_line_and_the_cure_below(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert end(DatasetError("rows.jsonl:1: one\nrows.jsonl:3: two\n2 of 3 rows cannot be run")) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["rows.jsonl:1: one", "rows.jsonl:3: two", "hermes-run: 2 of 3 rows cannot be run"]
+    assert end(DatasetError("rows.jsonl: cannot be read")) == 2
+    assert capsys.readouterr().err == "hermes-run: rows.jsonl: cannot be read\n"
 
 
 def test_ctrl_c_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:

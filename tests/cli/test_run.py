@@ -87,6 +87,18 @@ def test_quiet_shows_no_progress(cli: Cli, spec: Path) -> None:
     assert re.search(r"completed +3 ", done.stdout)
 
 
+def test_commands_on_the_host_are_warned_of_on_the_screen_and_in_the_log(
+    cli: Cli, spec: Path, tmp_path: Path
+) -> None:
+    done = cli(spec.name, "-q")
+    assert re.search(
+        r"^warning: sandbox.backend is local: .* as you on this machine", done.stderr, re.MULTILINE
+    )
+    assert "network" in done.stderr
+    assert "sandbox.backend is local" in (tmp_path / "data/demo/run.log").read_text()
+    assert "sandbox.backend is local" not in cli(spec.name, "-q").stderr  # nothing was left to run
+
+
 def test_failures_end_with_1_and_the_command_that_tries_again(cli: Cli, spec: Path, tmp_path: Path) -> None:
     write_rows(tmp_path, "one", "[fails]", "[partial]", "[mute]")
     done = cli(spec.name)
@@ -148,7 +160,9 @@ def test_the_plan_is_told_without_running(cli: Cli, spec: Path, tmp_path: Path) 
     plan = json.loads(done.stdout)
     assert {"rows", "invalid", "planned", "done", "pending", "toolsets", "images", "forecast"} <= plan.keys()
     assert (plan["rows"], plan["pending"], plan["toolsets"]) == (3, 3, {"terminal": 3})
-    assert "pending" in cli(spec.name, "--dry-run").stdout
+    told = cli(spec.name, "--dry-run").stdout
+    assert "pending" in told
+    assert re.search(r"^backends\n  local$", told, re.MULTILINE)
     assert not (tmp_path / "data").exists()
 
 

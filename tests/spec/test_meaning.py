@@ -57,6 +57,12 @@ def test_the_home_folder_may_be_written_with_a_tilde(folder: Path) -> None:
     assert spec.output.dir == folder / "home/out"
 
 
+def test_a_path_on_the_command_line_counts_from_the_working_directory(folder: Path) -> None:
+    (found,) = mistakes(folder, REQUIRED, sets=["dataset.path=nope.jsonl"])
+    assert found.startswith("--set dataset.path: ")
+    assert found.endswith("does not exist; paths count from the working directory here")
+
+
 # ------------------------------------------------------------------ the model
 
 MODEL = [
