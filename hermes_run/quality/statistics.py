@@ -184,7 +184,7 @@ def describe(statistics: Statistics, *, total: int, invalid: int) -> dict[str, A
             "reasoning_tokens": s.usage.reasoning_tokens,
             "calls_without_usage": s.usage.calls_without_usage,
         },
-        "cost": s.known_cost if done > s.cost_unknown or not done else None,
+        "cost": s.known_cost or (None if s.cost_unknown else 0.0),
         "cost_unknown": s.cost_unknown,
         "cost_estimated": 0,
         "turns": {
@@ -195,6 +195,12 @@ def describe(statistics: Statistics, *, total: int, invalid: int) -> dict[str, A
         "served_models": dict(sorted(s.served.items())),
         "works": dict(sorted(s.works.items())),
     }
+
+
+def spent(usage: Usage) -> dict[str, Any]:
+    """`spent` of statistics.json: the cost is None where calls were made and none reported it."""
+    cost = usage.cost or (None if usage.calls_without_cost else 0.0)
+    return {**msgspec.to_builtins(usage), "cost": cost}
 
 
 def sum_usage(usages: Iterable[Usage]) -> Usage:

@@ -15,7 +15,7 @@ from hermes_run.core.messages import Assistant, Usage, User
 from hermes_run.core.trajectory import DISCARDED_REASONS, FAILED_REASONS, Status, StopReason, ToolCount
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.quality.filters import has_reasoning
-from hermes_run.quality.statistics import Statistics, describe, glance, sum_usage, tool_table
+from hermes_run.quality.statistics import Statistics, describe, glance, spent, sum_usage, tool_table
 from hermes_run.spec.schema import load_schema
 from hermes_run.store.entry import Entry
 from hermes_run.store.merge import statistics_json
@@ -221,6 +221,7 @@ def test_tokens_turns_calls_models_and_fingerprints_are_summed() -> None:
         ([None], None, 1),
         ([None, None], None, 2),
         ([None, 0.25], 0.25, 1),
+        ([None, 0.0], None, 1),
         ([1e-9] * 10, 1e-8, 0),
     ],
 )
@@ -229,6 +230,19 @@ def test_an_unknown_cost_is_counted_and_never_taken_for_zero(
 ) -> None:
     found = described([(entry(cost=each), None) for each in costs])
     assert (found["cost"], found["cost_unknown"]) == (cost, unknown)
+
+
+@pytest.mark.parametrize(
+    ("usage", "cost"),
+    [
+        (Usage(), 0.0),
+        (Usage(calls=2, calls_without_cost=2), None),
+        (Usage(calls=2, calls_without_cost=1, cost=0.5), 0.5),
+        (Usage(calls=2, cost=0.5), 0.5),
+    ],
+)
+def test_what_was_spent_is_unknown_where_no_call_told_its_cost(usage: Usage, cost: float | None) -> None:
+    assert spent(usage) == {**msgspec.to_builtins(usage), "cost": cost}
 
 
 def test_ten_thousand_thirds_of_a_cent_are_summed_the_same_in_any_grouping() -> None:
