@@ -243,7 +243,7 @@ class Format(Protocol):
         """One record, without the newline."""
 
     def decode(self, line: bytes) -> Trajectory:
-        """The trajectory. Raises ValueError when the line is none, or the format is not lossless."""
+        """The trajectory. Raises ValueError when the line is none, or says too little to make one."""
 
 
 class Filter(Protocol):

@@ -68,6 +68,7 @@ TOOLS: dict[str, Row] = {
 
 FORMATS: dict[str, Row] = {
     "sharegpt": Row("hermes_run.formats.sharegpt:ShareGPT"),
+    "hermes": Row("hermes_run.formats.hermes:Hermes"),
 }
 
 FILTERS: dict[str, Row] = {
