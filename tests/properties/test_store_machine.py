@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import tempfile
 from collections import Counter
@@ -462,9 +463,28 @@ def run_machine(examples: int, steps: int) -> None:
 
 
 def test_no_order_of_runs_kills_edits_and_merges_loses_or_repeats_anything() -> None:
-    run_machine(60, 25)
+    run_machine(150, 30)
 
 
 @pytest.mark.slow
 def test_no_long_order_of_runs_kills_edits_and_merges_loses_or_repeats_anything() -> None:
-    run_machine(1500, 60)
+    run_machine(1000, 60)
+
+
+def test_verdicts_of_changed_filters_survive_a_power_failure() -> None:
+    """spec.yaml remembers by which filters the journal was judged: it must not know before the journal."""
+    machine = RunDirectory()
+    try:
+        machine.begin(["a"], 1)
+        machine.open(frozenset())
+        machine.run_some(["mute"], random.Random(0))
+        machine.finish(again=False)
+        machine.change_the_filters(require_reasoning=False, reject_unknown_tools=True)
+        machine.open(frozenset())
+        machine.kill()
+        machine._disk.cut(machine._run_dir / layout.JOURNAL, 1.0)
+        machine.open(frozenset())
+        machine.the_fold_is_what_was_written()
+        machine.finish(again=True)
+    finally:
+        machine.teardown()
