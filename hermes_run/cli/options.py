@@ -107,7 +107,7 @@ def warn(spec: Spec, settings: Settings) -> None:
     """Tell what a person should know before a run."""
     from hermes_run.spec.endpoint import warnings_of
 
-    for text in (*settings.warnings, *warnings_of(spec, settings)):
+    for text in warnings_of(spec, settings):
         complain(f"warning: {text}")
 
 

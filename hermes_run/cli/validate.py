@@ -68,7 +68,7 @@ def _check(path: str, arguments: argparse.Namespace, settings: Settings) -> _Che
         return check
     from hermes_run.spec.endpoint import warnings_of
 
-    check.notes += warnings_of(spec, settings)
+    check.notes += [note for note in warnings_of(spec, settings) if note not in settings.warnings]
     try:
         if spec.model.script is not None:
             from hermes_run.models.tape import read_tape

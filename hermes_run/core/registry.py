@@ -82,9 +82,9 @@ ENGINES: dict[str, Row] = {
 }
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean "x"?`, or "" when nothing is near."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+def did_you_mean(name: str, known: Iterable[str], nearness: float = 0.6) -> str:
+    """`; did you mean "x"?`, or "" when nothing is near: 1.0 is equal, 0.0 nothing in common."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=nearness)
     return f'; did you mean "{near[0]}"?' if near else ""
 
 

@@ -19,7 +19,8 @@ from hermes_run.spec.layers import read_layers
 from hermes_run.spec.locate import Mistakes
 from hermes_run.spec.model import Settings, Spec
 from hermes_run.spec.prefill import read_prefill
-from hermes_run.spec.shape import check_shape
+from hermes_run.spec.schema import load_schema
+from hermes_run.spec.shape import MACHINE, check_shape
 from hermes_run.spec.texts import refuse_keys, refuse_variables
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from hermes_run.spec.locate import Node
     from hermes_run.spec.model import Distribution
 
-_OTHER_NAMES = OTHER_NAMES | {name: f"--{name.replace('_', '-')}" for name in OPTIONS_ONLY}
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -73,10 +73,16 @@ def load_spec(
     return spec
 
 
+def _other_names() -> dict[str, str]:
+    """Names that people write as spec keys -> what is meant: a key, an option, the machine's settings."""
+    options = {name: f"--{name.replace('_', '-')}" for name in OPTIONS_ONLY}
+    return dict.fromkeys(load_schema("settings")["properties"], MACHINE) | OTHER_NAMES | options
+
+
 def _well_shaped(tree: Node, mistakes: Mistakes, settings: Settings) -> Draft:
     told = refuse_variables(tree, mistakes)
     told |= refuse_keys(tree, mistakes, told)
-    shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=_OTHER_NAMES)
+    shaped, bad = check_shape(tree, "run-spec", mistakes, told=told, other_names=_other_names())
     return Draft(shaped, bad, mistakes, settings)
 
 

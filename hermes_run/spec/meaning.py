@@ -121,7 +121,9 @@ def base_url_of(draft: Draft) -> str | None:
     if endpoint is not None:
         known = draft.settings.endpoints.get(endpoint)
         return known.base_url if known else None
-    url = draft.value(("model", "base_url"), DEFAULT_BASE_URL)
+    url = draft.value(("model", "base_url"))
+    if url is None:
+        return DEFAULT_BASE_URL
     return url if isinstance(url, str) else None
 
 

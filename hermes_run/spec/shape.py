@@ -23,6 +23,10 @@ _KINDS = {
     "null": "null",
 }
 _TYPE_FIRST = ("type", "enum")
+MACHINE = "hermes.yaml"
+"""What stands for a key of the machine's settings among the other names of a spec's keys."""
+_NEARLY = 0.9
+"""So near, a neighbour is meant rather than the same name in another place."""
 SENT_AS_IT_IS: KeyPath = ("model", "extra_body")
 """The one map in which x- keys are not the user's own but the provider's."""
 KEY_NAMES = {
@@ -144,11 +148,13 @@ class _Explainer:
         meant = self.other_names.get(name, "")
         if meant.startswith("--"):
             return f"unknown key; it is an option of the command line: {meant}"
-        if meant and meant != dotted((*path, name)):
+        if meant == MACHINE and not path:
+            return f"unknown key; it describes the machine, not the run, and belongs into {MACHINE}"
+        if meant and meant not in (MACHINE, dotted((*path, name))):
             return f"unknown key; write it as {meant}"
         places = {place: dotted(place) for place in key_paths(self.schema)}
         elsewhere = [shown_place for place, shown_place in places.items() if place[-1] == name]
-        if elsewhere:
+        if elsewhere and not did_you_mean(name, known, _NEARLY):
             return f"unknown key here; it belongs at {' or '.join(elsewhere)}"
         return "unknown key" + _nearest(name, known, places)
 

@@ -157,6 +157,15 @@ def test_switching_reasoning_off_while_requiring_it_is_warned_of(folder: Path) -
     assert found.endswith("would be discarded; set filters.require_reasoning: false")
 
 
+def test_an_endpoint_takes_the_place_of_a_base_url_that_null_takes_back(folder: Path) -> None:
+    write(folder, REQUIRED + "model: {base_url: https://llm.example.org/v1}\n", "base.yaml")
+    spec = load(folder, "extends: base.yaml\nmodel: {base_url: null, endpoint: local}\n", settings=SETTINGS)
+    assert spec.model.base_url == LOCAL.base_url
+    spec = load(folder, "extends: base.yaml\nmodel: {base_url: null}\n")
+    assert spec.model.base_url == "https://openrouter.ai/api/v1"
+    assert spec.model.api_key_env == "OPENROUTER_API_KEY"
+
+
 def test_a_key_over_plain_http_is_warned_of(folder: Path) -> None:
     settings = Settings(
         endpoints={"lan": EndpointSetting(base_url="http://gpu1:8000/v1", api_key_env="MY_KEY")}

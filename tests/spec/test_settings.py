@@ -120,6 +120,7 @@ def test_git_is_not_asked_where_there_is_no_repository(folder: Path, monkeypatch
 
 WRONG = [
     ("endpints: {}", '1:1: endpints: unknown key; did you mean "endpoints"?'),
+    ("endpoint: {}", '1:1: endpoint: unknown key; did you mean "endpoints"?'),
     ("endpoints: {e: {}}", "1:13: endpoints.e.base_url: is required and missing; add base_url: … (Such as http://127.0.0.1:8000/v1)"),
     (
         "endpoints: {e: {base_url: localhost:8000}}",

@@ -17,6 +17,14 @@ WRONG = [
     ("modle: {name: x}", '4:1: modle: unknown key; did you mean "model"?'),
     ("model: {seed: 3}", "4:9: model.seed: unknown key here; it belongs at seed or model.sampling.seed"),
     ("max_turns: 3", "4:1: max_turns: unknown key; write it as agent.max_turns"),
+    (
+        "endpoints: {}",
+        "4:1: endpoints: unknown key; it describes the machine, not the run, and belongs into hermes.yaml",
+    ),
+    (
+        "prices: {}",
+        "4:1: prices: unknown key; it describes the machine, not the run, and belongs into hermes.yaml",
+    ),
     ("backend: local", "4:1: backend: unknown key here; it belongs at sandbox.backend"),
     (
         "model: {temperatur: 1}",
