@@ -101,6 +101,11 @@ class Plan:
         """16 bytes a row that can be run, in order."""
         return bytes(self._keys)
 
+    @property
+    def indexes(self) -> array[int]:
+        """The place in the dataset of each row that can be run, ascending."""
+        return self._indexes
+
     def prompt_index(self, position: int) -> int:
         """A row's place in the dataset, from 0."""
         return self._indexes[position]

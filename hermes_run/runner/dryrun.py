@@ -29,7 +29,8 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
     try:
         for rollout in plan.rollouts():
             status = None if options.fresh else view.fold.status(rollout.key)
-            is_pending = status is None or status in options.retry
+            is_elsewhere = view.fold.is_line_elsewhere(rollout.key)
+            is_pending = status is None or status in options.retry or is_elsewhere
             pending += is_pending
             done += not is_pending
             drawn.update(draw(spec.distribution.toolsets, spec.seed, unpack_key(rollout.key)))

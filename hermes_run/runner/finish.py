@@ -30,18 +30,6 @@ if TYPE_CHECKING:
     from hermes_run.runner.opening import OpenRun
     from hermes_run.spec.model import Spec
 
-DERIVED = (
-    layout.TRAJECTORIES,
-    layout.MANIFEST,
-    layout.STATISTICS,
-    layout.TOOLS,
-    layout.PLAN,
-    layout.PLAN_KEYS,
-    layout.SPEC,
-    layout.CARD,
-)
-"""Files whose hashes checkpoint.json keeps, so that `verify` finds a flipped byte in any of them."""
-
 
 def finish(
     opened: OpenRun,
@@ -125,5 +113,6 @@ def leave_checkpoint(opened: OpenRun) -> None:
         entry = journal.find(rollout.key)
         if entry is not None:
             checkpoint.add(plan.prompt_index(rollout.position), entry.batch, entry.status)
-    checkpoint.files = {"journal_bytes": journal.size} | {name: hash_file(folder / name) for name in DERIVED}
+    hashes = {name: hash_file(folder / name) for name in layout.DERIVED}
+    checkpoint.files = {"journal_bytes": journal.size} | hashes
     checkpoint.begin(final=True)()

@@ -99,7 +99,7 @@ def seal(line: JournalLine, before: str) -> tuple[bytes, str]:
     """The bytes of a journal line (no newline) and its sum, given the sum of the line before."""
     body = encode(line)
     body = body[: body.rindex(_SUM)]
-    total = _sum(body, before)
+    total = chain(body, before)
     return body + _SUM + total.encode() + b'"}', total
 
 
@@ -114,10 +114,11 @@ def unseal(raw: bytes) -> tuple[bytes, str] | None:
 
 def follows(body: bytes, total: str, before: str) -> bool:
     """Whether a body with this sum comes right after the line whose sum was `before`."""
-    return _sum(body, before) == total
+    return chain(body, before) == total
 
 
-def _sum(body: bytes, before: str) -> str:
+def chain(body: bytes, before: str) -> str:
+    """The `sum` of a journal line, given its other bytes and the `sum` of the line before."""
     return xxhash.xxh3_64_hexdigest(body, seed=int(before, 16) if before else 0)
 
 

@@ -12,8 +12,9 @@ from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.journal import JournalView
-from hermes_run.store.manifest import diff_entries, manifest_of, read_manifest
+from hermes_run.store.manifest import manifest_of, read_manifest
 from hermes_run.store.planfile import planned_rollouts, read_plan
+from hermes_run.store.rawlines import diff_lines, opened_lines
 from hermes_run.store.repair import repair
 from hermes_run.store.verify import verify
 
@@ -88,8 +89,8 @@ def read_statistics(run: Path) -> dict[str, Any]:
 
 def diff(a: Path, b: Path) -> dict[str, Any]:
     """`{only_a, only_b, same, changed, spec}` of two runs or manifest files."""
-    with opened_entries(a) as mine, opened_entries(b) as theirs:
-        found = diff_entries(mine, theirs)
+    with opened_lines(a) as mine, opened_lines(b) as theirs:
+        found = diff_lines(mine, theirs)
     return found | {"spec": spec_changes(layout.read_spec(a), layout.read_spec(b))}
 
 

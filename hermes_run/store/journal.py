@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 _CODES = {status.value: code for code, status in enumerate(Status)}
 _NAMES = [status.value for status in Status]
 _FAILED = _CODES[Status.FAILED.value]
-_CODE_BITS = 2
+_CODE_BITS = 3
+_CODE_MASK = 3
+_LINE_IS_ELSEWHERE = 4
+"""Bit of an entry that has a trajectory, and whose line is in no batch file of this directory."""
 
 
 class Fold:
@@ -41,11 +44,15 @@ class Fold:
 
     The last entry of a key wins, but `failed` never replaces one with a trajectory, and `lost` (of the
     line that counts) takes the key out. 1,000,000 keys take about 200 MB.
+
+    A run directory made of manifests alone has entries of trajectories whose lines are elsewhere. They
+    count in every comparison, and are pending for a run (`recovery.recover`).
     """
 
     def __init__(self) -> None:
         self._index: dict[bytes, int] = {}
         self.spent = Usage()
+        self.has_lines_elsewhere = False
 
     def __len__(self) -> int:
         return len(self._index)
@@ -60,14 +67,27 @@ class Fold:
             self.spent += place.usage
         code = _CODES[place.status]
         before = self._index.get(key)
-        if code == _FAILED and before is not None and before & ((1 << _CODE_BITS) - 1) != _FAILED:
+        if code == _FAILED and before is not None and before & _CODE_MASK != _FAILED:
             return
+        if code != _FAILED and not place.length:
+            code |= _LINE_IS_ELSEWHERE
+            self.has_lines_elsewhere = True
         self._index[key] = offset << _CODE_BITS | code
 
     def status(self, key: bytes) -> str | None:
         """The status of a packed key, or None."""
         value = self._index.get(key)
-        return None if value is None else _NAMES[value & ((1 << _CODE_BITS) - 1)]
+        return None if value is None else _NAMES[value & _CODE_MASK]
+
+    def is_line_elsewhere(self, key: bytes) -> bool:
+        """Whether a packed key's entry has a trajectory, and its line is not in this directory."""
+        return bool(self._index.get(key, 0) & _LINE_IS_ELSEWHERE)
+
+    def lines_elsewhere(self) -> list[bytes]:
+        """All packed keys of which that is so, sorted."""
+        if not self.has_lines_elsewhere:
+            return []
+        return sorted(key for key, value in self._index.items() if value & _LINE_IS_ELSEWHERE)
 
     def offset(self, key: bytes) -> int:
         """Where in the journal its entry is. Raises KeyError."""

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,8 +30,19 @@ CARD = "README.md"
 LOG = "run.log"
 LOCK = ".lock"
 
+DERIVED = (TRAJECTORIES, MANIFEST, STATISTICS, TOOLS, PLAN, PLAN_KEYS, SPEC, CARD)
+"""Files whose hashes checkpoint.json keeps, so that `verify` finds a flipped byte in any of them."""
+
 _TRACES = (JOURNAL, MANIFEST, PLAN, CHECKPOINT)
 """Not spec.yaml: many a user's own spec has that name."""
+
+
+_RUN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+
+
+def is_run_name(name: str) -> bool:
+    """Whether a spec could have this `run_name`. Contract, section 2."""
+    return _RUN_NAME.fullmatch(name) is not None
 
 
 def is_run_dir(folder: Path) -> bool:

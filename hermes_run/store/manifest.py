@@ -1,4 +1,4 @@
-"""`manifest.jsonl`: the canonical fold of the journal, and set operations over it. Contract, section 4."""
+"""`manifest.jsonl`: the canonical fold of the journal, read and written. Contract, section 4."""
 
 from __future__ import annotations
 
@@ -72,27 +72,3 @@ def changes(a: Entry, b: Entry) -> dict[str, list[Any]]:
         for name in _COMPARED
         if getattr(a, name) != getattr(b, name)
     }
-
-
-def diff_entries(a: Iterator[Entry], b: Iterator[Entry]) -> dict[str, Any]:
-    """What is only in a, only in b, equal, and changed: one pass over two sorted manifests."""
-    only_a: list[str] = []
-    only_b: list[str] = []
-    changed: list[dict[str, Any]] = []
-    same = 0
-    mine, theirs = next(a, None), next(b, None)
-    while mine is not None or theirs is not None:
-        if theirs is None or (mine is not None and sort_key(mine.key) < sort_key(theirs.key)):
-            only_a.append(mine.key)  # type: ignore[union-attr]
-            mine = next(a, None)
-        elif mine is None or sort_key(theirs.key) < sort_key(mine.key):
-            only_b.append(theirs.key)
-            theirs = next(b, None)
-        else:
-            fields = changes(mine, theirs)
-            if fields:
-                changed.append({"key": mine.key, "fields": fields})
-            else:
-                same += 1
-            mine, theirs = next(a, None), next(b, None)
-    return {"only_a": only_a, "only_b": only_b, "same": same, "changed": changed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +27,7 @@ class PlanFile(Struct, frozen=True):
         planned: rollouts that can be run; invalid rows have none.
         removed: rows that `dedupe` removed.
         key_version: version of the content keys in plan.keys (16 bytes a row that can be run).
+        places: where the rows of plan.keys stand in the dataset, as runs of (first place, how many).
     """
 
     dataset: str
@@ -37,11 +39,12 @@ class PlanFile(Struct, frozen=True):
     selection: Selection
     invalid: list[InvalidRow]
     key_version: int = 1
+    places: list[tuple[int, int]] = []
 
 
-def write_plan(folder: Path, plan: Plan) -> None:
-    """Write both files, each whole or not at all."""
-    content = PlanFile(
+def plan_file(plan: Plan) -> PlanFile:
+    """What plan.json says of a plan."""
+    return PlanFile(
         dataset=plan.path.name,
         dataset_hash=plan.dataset_hash,
         rows=plan.rows,
@@ -50,12 +53,46 @@ def write_plan(folder: Path, plan: Plan) -> None:
         removed=plan.removed,
         selection=plan.selection,
         invalid=plan.invalid,
+        places=runs_of(plan.indexes),
     )
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Write both files, each whole or not at all."""
+    write_plan_file(folder, plan_file(plan), plan.packed_keys)
+
+
+def write_plan_file(folder: Path, content: PlanFile, keys: bytes) -> None:
+    """Write both files of a plan that is there already, each whole or not at all."""
     data = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
-    for name, new in ((layout.PLAN_KEYS, plan.packed_keys), (layout.PLAN, data)):
+    for name, new in ((layout.PLAN_KEYS, keys), (layout.PLAN, data)):
         path = folder / name
         if not path.exists() or path.read_bytes() != new:
             replace_file(path, new)
+
+
+def runs_of(places: array[int]) -> list[tuple[int, int]]:
+    """Ascending places as runs of (first place, how many): one run where none is left out."""
+    if places and places[-1] - places[0] == len(places) - 1:
+        return [(places[0], len(places))]
+    runs: list[tuple[int, int]] = []
+    for place in places:
+        if runs and sum(runs[-1]) == place:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
+        else:
+            runs.append((place, 1))
+    return runs
+
+
+def places_of(plan: PlanFile, rows: int) -> array[int]:
+    """The place in the dataset of each of the `rows` rows of plan.keys."""
+    places = array("Q")
+    for first, count in plan.places:
+        places.extend(range(first, first + count))
+    if len(places) != rows:  # written by a version that did not keep them
+        taken = {bad.prompt_index for bad in plan.invalid}
+        places = array("Q", (place for place in range(rows + len(taken)) if place not in taken))[:rows]
+    return places
 
 
 def read_plan(folder: Path) -> tuple[PlanFile, bytes]:

@@ -55,11 +55,24 @@ def recover(
                 stream.write(b"\n")
         elif size < end or (end and not _last_line_is_sound(folder, journal, number, end)):
             short.add(number)
+    _write_off_lines_elsewhere(journal, found)
     if short:
         _write_off(folder, journal, short, found)
     for number in sorted(present):
         _adopt_tail(folder, journal, number, found, (filters, is_planned))
     return found
+
+
+def _write_off_lines_elsewhere(journal: Journal, found: Recovery) -> None:
+    """Entries that came from a manifest alone: a run needs their trajectories, so it makes them anew."""
+    keys = journal.fold.lines_elsewhere()
+    for key in keys:
+        journal.append_lost(journal.at(journal.fold.offset(key)))
+    if keys:
+        found.warnings.append(
+            f"{journal.path}: {len(keys)} entries came from manifests alone, without their trajectories; "
+            "their prompts are pending. To keep the trajectories, merge the run directories themselves"
+        )
 
 
 def _ends_line(path: Path) -> bool:

@@ -143,9 +143,10 @@ def _of_ledger(run: Path, view: JournalView) -> list[str]:
     except UsageError as damage:
         return [str(damage)]
     counts: Counter[str] = Counter()
-    planned = 0
+    planned = elsewhere = 0
     for key in planned_rollouts(plan, keys):
         planned += 1
+        elsewhere += view.fold.is_line_elsewhere(key) and view.fold.status(key) in MERGED
         counts[view.fold.status(key) or "pending"] += 1
     invalid = len(plan.invalid) * plan.selection.samples
     found = []
@@ -161,7 +162,7 @@ def _of_ledger(run: Path, view: JournalView) -> list[str]:
         found.append(f"{run / layout.STATISTICS}: its outcomes are not those of the journal")
     with (run / layout.TRAJECTORIES).open("rb") as stream:
         lines = sum(1 for _ in stream)
-    if lines != sum(counts[status] for status in MERGED):
+    if lines != sum(counts[status] for status in MERGED) - elsewhere:
         found.append(f"{run / layout.TRAJECTORIES}: {lines} lines, not one for each kept trajectory")
     return found
 
