@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, columns
 from hermes_run.cli.report import say
-from hermes_run.core.registry import did_you_mean
+from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     if arguments.name is not None:
         if arguments.name not in found:
             raise UnknownName(
-                f'there is no distribution "{arguments.name}"{did_you_mean(arguments.name, found)} '
-                f"Known: {', '.join(found)}"
+                f'there is no distribution "{arguments.name}"{which_are_known(arguments.name, found)}'
             )
         found = {arguments.name: found[arguments.name]}
     shown = {

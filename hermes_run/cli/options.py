@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.plain import near
 from hermes_run.cli.report import complain
-from hermes_run.core.registry import did_you_mean
+from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UsageError
 from hermes_run.spec.flags import FLAGS
 
@@ -119,8 +119,7 @@ def retry_set(lists: Sequence[str] | None) -> frozenset[str]:
     for name in names:
         if name not in (*RETRIABLE, "none"):
             raise UsageError(
-                f'--retry: "{name}" is no outcome to run again{did_you_mean(name, RETRIABLE)} '
-                f"Known: {', '.join(RETRIABLE)}, none"
+                f'--retry: "{name}" is no outcome to run again{which_are_known(name, (*RETRIABLE, "none"))}'
             )
     if not names or ("none" in names and len(names) > 1):
         raise UsageError(f"--retry takes some of {', '.join(RETRIABLE)}, or none alone")

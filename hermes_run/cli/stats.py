@@ -8,6 +8,7 @@ from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
 from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import say
+from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,10 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     parser.add_argument("--json", action="store_true", help="statistics.json as it is")
     arguments = parser.parse(words)
     path = run_path(arguments.run)
+    if path.is_file():
+        raise UsageError(
+            f"{path}: a manifest has no statistics of its own; name the run directory it is from"
+        )
 
     from hermes_run.store import inspect
 

@@ -88,6 +88,12 @@ def did_you_mean(name: str, known: Iterable[str], nearness: float = 0.6) -> str:
     return f'; did you mean "{near[0]}"?' if near else ""
 
 
+def which_are_known(name: str, known: Iterable[str]) -> str:
+    """`; did you mean "x"? Known: x, y`, or `. Known: x, y`: how a message about a wrong name ends."""
+    names = list(known)
+    return f"{did_you_mean(name, names) or '.'} Known: {', '.join(names)}"
+
+
 def load(kind: str, table: dict[str, Row], name: str) -> Any:
     """The class behind a name.
 
@@ -96,7 +102,7 @@ def load(kind: str, table: dict[str, Row], name: str) -> Any:
     """
     row = table.get(name)
     if row is None:
-        raise UnknownName(f'there is no {kind} "{name}"{did_you_mean(name, table)} Known: {", ".join(table)}')
+        raise UnknownName(f'there is no {kind} "{name}"{which_are_known(name, table)}')
     if not row.path:
         raise UnknownName(f'the {kind} "{name}" is not available yet in this version of hermes-run')
     module, _, attribute = row.path.partition(":")

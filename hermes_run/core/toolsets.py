@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_run.core.keys import key_rng
-from hermes_run.core.registry import did_you_mean
+from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def tools_of(toolset: str, own: Mapping[str, Sequence[str]] | None = None) -> tu
 
     def members(name: str, path: tuple[str, ...]) -> Iterable[str]:
         if name not in tables:
-            raise UnknownName(
-                f'there is no toolset "{name}"{did_you_mean(name, tables)} Known: {", ".join(tables)}'
-            )
+            raise UnknownName(f'there is no toolset "{name}"{which_are_known(name, tables)}')
         if name in path:
             raise UnknownName(f'toolset "{name}" includes itself: {" -> ".join((*path, name))}')
         for member in tables[name]:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hermes_run.core.registry import did_you_mean
+from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UnknownName
 
 NAMES = ("run-spec", "settings", "dataset-row", "manifest-entry", "trajectory", "statistics")
@@ -16,7 +16,7 @@ NAMES = ("run-spec", "settings", "dataset-row", "manifest-entry", "trajectory", 
 def schema_path(name: str) -> Path:
     """The file of a schema, in an installed package or in a checkout. Raises UnknownName."""
     if name not in NAMES:
-        raise UnknownName(f'there is no schema "{name}"{did_you_mean(name, NAMES)} Known: {", ".join(NAMES)}')
+        raise UnknownName(f'there is no schema "{name}"{which_are_known(name, NAMES)}')
     package = Path(__file__).parent.parent
     for folder in (package / "schemas", package.parent / "schemas"):
         path = folder / f"{name}.schema.json"

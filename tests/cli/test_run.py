@@ -191,6 +191,9 @@ def test_a_finished_run_can_be_looked_at(cli: Cli, spec: Path, tmp_path: Path) -
     assert "completed" in cli("status", run).stdout
     assert json.loads(cli("stats", run, "--json").stdout) == statistics(tmp_path)
     assert re.search(r"completed +3 ", cli("stats", run).stdout)
+    of_a_file = cli("stats", f"{run}/manifest.jsonl")
+    assert of_a_file.returncode == 2
+    assert "name the run directory" in of_a_file.stderr
     verified = cli("verify", run)
     assert (verified.returncode, verified.stdout) == (0, "data/demo is sound\n")
     assert json.loads(cli("verify", run, "--json").stdout) == {"sound": True, "damages": []}

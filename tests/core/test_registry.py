@@ -17,6 +17,8 @@ def test_a_name_is_loaded() -> None:
 def test_an_unknown_name_is_refused_with_the_nearest_and_all_known() -> None:
     with pytest.raises(UnknownName, match='no format "shargpt"; did you mean "sharegpt"\\? Known: sharegpt'):
         load("format", registry.FORMATS, "shargpt")
+    with pytest.raises(UnknownName, match=r'^there is no format "zzz"\. Known: sharegpt'):
+        load("format", registry.FORMATS, "zzz")
 
 
 def test_a_name_of_a_later_version_is_refused_by_name() -> None:
