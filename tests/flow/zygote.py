@@ -39,6 +39,10 @@ class Run:
         self.pid = zygote.fork(request, [self._out.fileno(), self._err.fileno()])
         self.returncode: int | None = None
 
+    def __del__(self) -> None:
+        self._out.close()
+        self._err.close()
+
     def poll(self) -> int | None:
         if self.returncode is None:
             self.returncode = self._zygote.status(self.pid, timeout_s=0)
