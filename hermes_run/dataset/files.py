@@ -67,7 +67,7 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
                 import zstandard
             except ModuleNotFoundError:
                 raise MissingExtra(
-                    f'{path} is compressed with zstd, which needs: pip install "hermes-run[zstd]"'
+                    f"{path} is compressed with zstd, which needs: pip install zstandard"
                 ) from None
             with io.BufferedReader(_ZstdFrames(raw, zstandard), 1 << 20) as text:
                 yield cast("BinaryIO", text)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from hermes_run.core.messages import Usage
 from hermes_run.core.trajectory import Status, ToolCount
 from hermes_run.quality.filters import SCRATCHPAD
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SCRATCHPAD = SCRATCHPAD.encode()
 
@@ -201,11 +198,3 @@ def spent(usage: Usage) -> dict[str, Any]:
     """`spent` of statistics.json: the cost is None where calls were made and none reported it."""
     cost = usage.cost or (None if usage.calls_without_cost else 0.0)
     return {**msgspec.to_builtins(usage), "cost": cost}
-
-
-def sum_usage(usages: Iterable[Usage]) -> Usage:
-    """All of them added up."""
-    total = Usage()
-    for usage in usages:
-        total += usage
-    return total

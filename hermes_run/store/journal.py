@@ -199,6 +199,16 @@ class JournalView:
         entry = self.find(pack_key(lost.key))
         return entry is not None and is_same_line(entry, lost)
 
+    def refuse_damage(self) -> None:
+        """Raises JournalDamaged, and closes it, when anything but the tail is damaged."""
+        if self.damages:
+            first = self.damages[0]
+            self.close()
+            raise JournalDamaged(
+                f"{self.path}: damaged at byte {first.offset} (the line {first.what}; {len(self.damages)} "
+                f"in all). Rebuild it from the batch files: hermes-run repair {self.path.parent}"
+            )
+
     def _reach(self, place: Place | JournalLine) -> None:
         end = place.offset + place.length + 1 if place.length else 0
         if end > self.batches.setdefault(place.batch, 0):
@@ -242,7 +252,7 @@ class Journal(JournalView):
         Raises JournalDamaged when anything but the tail is damaged.
         """
         super().__init__(path)
-        self._refuse(self.damages)
+        self.refuse_damage()
         if self.torn:
             with telling_of_full_disk(path):
                 os.truncate(path, self.reading.end)
@@ -252,15 +262,6 @@ class Journal(JournalView):
             self._file.append(b"")
         if self._reader < 0:
             self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def _refuse(self, damages: list[Damage]) -> None:
-        if damages:
-            first = damages[0]
-            self.close()
-            raise JournalDamaged(
-                f"{self.path}: damaged at byte {first.offset} (the line {first.what}; {len(damages)} "
-                f"in all). Rebuild it from the batch files: hermes-run repair {self.path.parent}"
-            )
 
     @property
     def size(self) -> int:

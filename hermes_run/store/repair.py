@@ -40,6 +40,8 @@ def repair(run: Path) -> list[str]:
     """
     if not run.is_dir() or not layout.is_run_dir(run):
         raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
+    if not (run / layout.JOURNAL).exists() and not _has_a_line_of_ours(run):
+        raise UsageError(f"{run}: no journal, and no batch file with a line of ours: nothing to repair from")
     with layout.locked(run):
         damages = verify(run)
         if not damages:
@@ -48,6 +50,17 @@ def repair(run: Path) -> list[str]:
         _judge(run)
         done += _rewrite_derived(run)
         return done
+
+
+def _has_a_line_of_ours(run: Path) -> bool:
+    for number in batch_numbers(run):
+        for offset, text in _lines(batch_path(run, number)):
+            try:
+                adopted_line(text, number, offset, ())
+            except ValueError:
+                continue
+            return True
+    return False
 
 
 def remembered_filters(run: Path) -> tuple[Filter, ...] | None:

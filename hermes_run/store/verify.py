@@ -160,6 +160,8 @@ def _of_ledger(run: Path, view: JournalView) -> list[str]:
     expected |= {"invalid": invalid, "pending": counts["pending"]}
     if statistics.get("outcomes") != expected:
         found.append(f"{run / layout.STATISTICS}: its outcomes are not those of the journal")
+    if not (run / layout.TRAJECTORIES).is_file():
+        return found  # told already: its hash is gone with it
     with (run / layout.TRAJECTORIES).open("rb") as stream:
         lines = sum(1 for _ in stream)
     if lines != sum(counts[status] for status in MERGED) - elsewhere:

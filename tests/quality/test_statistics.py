@@ -15,7 +15,7 @@ from hermes_run.core.messages import Assistant, Usage, User
 from hermes_run.core.trajectory import DISCARDED_REASONS, FAILED_REASONS, Status, StopReason, ToolCount
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.quality.filters import has_reasoning
-from hermes_run.quality.statistics import Statistics, describe, glance, spent, sum_usage, tool_table
+from hermes_run.quality.statistics import Statistics, describe, glance, spent, tool_table
 from hermes_run.spec.schema import load_schema
 from hermes_run.store.entry import Entry
 from hermes_run.store.merge import statistics_json
@@ -101,9 +101,9 @@ def test_sums_hang_neither_on_order_nor_on_grouping(a: list[Any], b: list[Any], 
 
 @given(st.lists(USAGES, max_size=5))
 def test_usages_are_summed(usages: list[Usage]) -> None:
-    total = sum_usage(usages)
+    total = sum(usages, Usage())
     assert total.prompt_tokens == sum(usage.prompt_tokens for usage in usages)
-    assert total == sum_usage(reversed(usages))
+    assert total == sum(reversed(usages), Usage())
 
 
 # ------------------------------------------------------------------ what is counted
@@ -273,7 +273,7 @@ def test_the_file_fits_its_schema_and_names_exactly_its_keys(parts: list[Any]) -
         "duration_seconds": 1.5,
         **described(parts),
         "removed_duplicates": 0,
-        "spent": msgspec.to_builtins(sum_usage(part.usage for part, _ in parts)),
+        "spent": msgspec.to_builtins(sum((part.usage for part, _ in parts), Usage())),
     }
     schema = load_schema("statistics")
     Draft202012Validator(schema).validate(json.loads(statistics_json(content)))
