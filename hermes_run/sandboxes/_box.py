@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hermes_run.errors import SandboxError
 from hermes_run.sandboxes._ending import reap
 from hermes_run.sandboxes._kept_shell import KeptShell
+from hermes_run.sandboxes._removal import removal
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import SandboxInfo, SandboxRequest
@@ -101,18 +102,24 @@ class Box(ABC):
 
     def start_error(self, why: str, said: bytes) -> SandboxError:
         """A failed start, with its last words."""
-        text = said.decode("utf-8", "replace").replace(self.folder, "<folder>").strip()
+        text = said.decode("utf-8", "replace").strip()
+        for path in (self.folder, self.ground.path):  # random, and equal failures read the same
+            text = text.replace(path, "<folder>") if path else text
         return SandboxError(f"{self.what} did not start: {why}{self.explain(text)}", reason="sandbox_start")
 
     async def remove(self) -> None:
         """Remove all of it. Not to be cancelled."""
         self.destroy()
+        if hasattr(self, "link"):  # before anything is read: a shell can answer for a command that was killed
+            self.link.lose("it was removed")
         if hasattr(self, "process"):
             await reap(self.process)
         for _ in range(_PATIENCE):
             if self.release():
                 break
             await asyncio.sleep(_POLL_S)
+        for _ in removal(self.folder) if self.folder else ():
+            await asyncio.sleep(0)
         self.remove_now()
 
     def remove_now(self) -> None:

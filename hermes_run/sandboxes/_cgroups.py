@@ -47,19 +47,33 @@ class Hierarchies(NamedTuple):
         return tuple(name for name in ("cpus", "memory", "pids") if name not in self.parents)
 
 
-def find_hierarchies() -> Hierarchies:
-    """Look where this process may make groups."""
+def possible_parents() -> list[str]:
+    """The folders in which `find_hierarchies` tries to make groups."""
     own = _own_groups()
     if os.path.exists(f"{_ROOT}/cgroup.controllers"):
-        return Hierarchies(_find_v2(own.get("", "/")), 2)
+        return _at_or_above(own.get("", "/"))
+    return [folder for controller in _CONTROLLERS.values() for folder in _v1_folders(own, controller)]
+
+
+def find_hierarchies(mark: str) -> Hierarchies:
+    """Look where this process may make groups; what is tried carries `mark`, as the groups themselves."""
+    own = _own_groups()
+    trial = f"hermes-run-{mark}-trial"
+    if os.path.exists(f"{_ROOT}/cgroup.controllers"):
+        return Hierarchies(_find_v2(own.get("", "/"), trial), 2)
     parents = {}
     for limit, controller in _CONTROLLERS.items():
-        for path in dict.fromkeys((own.get(controller, "/"), "/")):
-            folder = f"{_ROOT}/{controller}{path.rstrip('/')}"
-            if _can_make(folder):
+        for folder in _v1_folders(own, controller):
+            if _can_make(folder, trial):
                 parents[limit] = folder
                 break
     return Hierarchies(parents, 1)
+
+
+def _v1_folders(own: dict[str, str], controller: str) -> list[str]:
+    """Our own group of a controller (v1), then the topmost one."""
+    paths = dict.fromkeys((own.get(controller, "/"), "/"))
+    return [f"{_ROOT}/{controller}{path.rstrip('/')}" for path in paths]
 
 
 def _own_groups() -> dict[str, str]:
@@ -72,22 +86,24 @@ def _own_groups() -> dict[str, str]:
     return groups
 
 
-def _find_v2(own: str) -> dict[str, str]:
+def _at_or_above(own: str) -> list[str]:
+    """The folders of a group and of those above it (v2), the nearest first."""
+    parts = own.strip("/").split("/") if own.strip("/") else []
+    return ["/".join([_ROOT, *parts[:depth]]) for depth in range(len(parts), -1, -1)]
+
+
+def _find_v2(own: str, trial: str) -> dict[str, str]:
     """The nearest group at or above ours that hands controllers on to its children."""
-    path = own.rstrip("/")
-    while True:
-        folder = _ROOT + path
+    for folder in _at_or_above(own):
         handed_on = _read(f"{folder}/cgroup.subtree_control").split()
-        if {"memory", "pids"} & set(handed_on) and _can_make(folder):
+        if {"memory", "pids"} & set(handed_on) and _can_make(folder, trial):
             return {limit: folder for limit, controller in _CONTROLLERS.items() if controller in handed_on}
-        if not path:
-            return {}
-        path = path.rpartition("/")[0]
+    return {}
 
 
-def _can_make(folder: str) -> bool:
+def _can_make(folder: str, name: str) -> bool:
     """Try it: permission bits say nothing about read-only mounts and namespaces."""
-    trial = f"{folder}/hermes-run-trial-{os.getpid()}"
+    trial = f"{folder}/{name}"
     try:
         os.mkdir(trial)
     except OSError:

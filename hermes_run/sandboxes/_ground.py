@@ -15,12 +15,12 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import tempfile
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_run.core.contracts import Leftover
 from hermes_run.core.keys import digest
+from hermes_run.sandboxes._removal import remove_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,17 +71,17 @@ class Ground:
         for path, run in list(dead_grounds(self._backend)):
             if run == self._run:  # what a `kill -9` of this very run left is in memory, or on the disk
                 self._sweep(path)
-        stamp = f"{self._run}\x1f{self._backend}\x1f{os.getpid()}\x1f{os.urandom(8).hex()}"
-        self.mark = digest(stamp.encode())[:16]
         parent = _parents()[0 if self._in_memory else -1]
-        path = f"{parent}/{_PREFIX}{os.getuid()}-{self.mark}"
-        os.mkdir(path, 0o700)
-        self._lock = os.open(f"{path}/{_RUN_FILE}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        while not self.path:
+            stamp = f"{self._run}\x1f{self._backend}\x1f{os.getpid()}\x1f{os.urandom(8).hex()}"
+            self.mark = digest(stamp.encode())[:16]
+            path = f"{parent}/{_PREFIX}{os.getuid()}-{self.mark}"
+            os.mkdir(path, 0o700)
+            self._lock = _claim(path)
+            self.path = path if self._lock >= 0 else ""
+        atexit.register(self.remove_now)
         label = {"run": self._run, "backend": self._backend, "pid": os.getpid()}
         os.write(self._lock, json.dumps(label).encode())
-        self.path = path
-        atexit.register(self.remove_now)
 
     def make_box(self, request: SandboxRequest) -> str:
         """An empty folder for one sandbox, labelled. Returns its path."""
@@ -97,7 +97,7 @@ class Ground:
 
     def remove_box(self, path: str) -> None:
         """Remove a sandbox's folder and label."""
-        _remove_tree(path)
+        remove_tree(path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{path}.label")
 
@@ -108,9 +108,9 @@ class Ground:
         for box in tuple(self.boxes):
             box.remove_now()
         atexit.unregister(self.remove_now)
-        _remove_tree(self.path)
+        path, self.path = self.path, ""
         os.close(self._lock)
-        self.path = ""
+        self._sweep(path)
 
 
 def _parents() -> list[str]:
@@ -121,15 +121,35 @@ def _parents() -> list[str]:
     return folders
 
 
+def _claim(path: str) -> int:
+    """The lock of a ground just made; -1 when a sweep took it for a dead one's, and removed it."""
+    file = f"{path}/{_RUN_FILE}"
+    try:
+        lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return -1
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with contextlib.suppress(FileNotFoundError):
+        if os.stat(file).st_ino == os.fstat(lock).st_ino:
+            return lock
+    os.close(lock)
+    return -1
+
+
 def dead_grounds(backend: str) -> Iterator[tuple[str, str]]:
-    """Grounds of `backend` that no living process holds: (path, run)."""
+    """Grounds of `backend` that no living process holds: (path, run).
+
+    One whose runner was killed before it had written the label is everybody's, and of no run.
+    """
     mine = f"{_PREFIX}{os.getuid()}-"
     for parent in _parents():
         for name in sorted(os.listdir(parent)):
             path = f"{parent}/{name}"
-            label = _label_of_the_dead(path) if name.startswith(mine) else None
-            if label is not None and label.get("backend") == backend:
-                yield path, str(label.get("run", ""))
+            if name.startswith(mine):
+                lock, label = _look(path)
+                _let_go(lock)
+                if label is not None and label.get("backend", backend) == backend:
+                    yield path, str(label.get("run", ""))
 
 
 def leftover_folders(backend: str) -> list[Leftover]:
@@ -146,38 +166,42 @@ def mark_of(path: str) -> str:
 
 def remove_ground(path: str) -> None:
     """Remove a dead run's ground; a living one's is left alone."""
-    if _label_of_the_dead(path) is not None:
-        _remove_tree(path)
+    lock, label = _look(path)
+    if lock >= 0 and label is not None:
+        remove_tree(path)
+    elif label is not None:
+        with contextlib.suppress(OSError):  # not empty any more: its runner lives
+            os.rmdir(path)
+    _let_go(lock)
 
 
-def _label_of_the_dead(path: str) -> dict[str, object] | None:
-    """The label of a ground of ours that nobody holds, else None."""
+def _look(path: str) -> tuple[int, dict[str, object] | None]:
+    """A ground's lock and label; no label when it is a living run's, or none of ours.
+
+    The label is empty when its runner died, or has not come further, between making and labelling it;
+    the lock is -1 when it did not even come to that.
+    """
     try:
         if os.lstat(path).st_uid != os.getuid():
-            return None
+            return -1, None
         lock = os.open(f"{path}/{_RUN_FILE}", os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return None
+        return -1, {} if _is_empty_folder(path) else None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        label = json.loads(os.read(lock, 1 << 16) or b"null")
+        label = json.loads(os.read(lock, 1 << 16) or b"{}")
     except (OSError, ValueError):
-        return None
-    finally:
+        label = None
+    return lock, label if isinstance(label, dict) else None
+
+
+def _is_empty_folder(path: str) -> bool:
+    try:
+        return not os.path.islink(path) and not os.listdir(path)
+    except OSError:
+        return False
+
+
+def _let_go(lock: int) -> None:
+    if lock >= 0:
         os.close(lock)
-    return label if isinstance(label, dict) else None
-
-
-def _remove_tree(path: str) -> None:
-    """Remove a folder, with what a command may have made unremovable by its mode."""
-
-    def unlock(_: object, name: str, __: object) -> None:
-        with contextlib.suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            os.chmod(name, 0o700)
-            if os.path.isdir(name) and not os.path.islink(name):
-                shutil.rmtree(name, ignore_errors=True)
-            else:
-                os.unlink(name)
-
-    shutil.rmtree(path, onerror=unlock)

@@ -31,6 +31,9 @@ _KILL_S = 1.5
 """How long a killed command may take to be gone (timeout + 2 s in all)."""
 _KILL_AGAIN_S = 0.03
 _TIMED_OUT = 124
+_MOST_DRAINING = 32
+"""So many outputs of background commands are read on. Each holds a descriptor of the runner, which all
+sandboxes share; whoever writes on to the oldest one beyond gets SIGPIPE."""
 
 
 class Place(Protocol):
@@ -128,9 +131,8 @@ class KeptShell:
     async def _run(self, stdin: bytes, timeout_s: float, max_output: int) -> ExecResult:
         self._number += 1
         output = BoundedOutput(max_output, self._place.open_spill)
-        pipe = self._open_output(output)
+        pipe, feed = self._open_pipes(output, stdin)
         self._started_s = _since_boot_s()
-        feed = self._open_input(stdin)
         reply = self._link.request(
             self._number,
             f"{self._place.pipes_inside}/{self._pipe_name}",
@@ -164,6 +166,18 @@ class KeptShell:
         ending = _Ending(self._place, self._link, self._started_s, 0)
         await ending.reply(self._link.expect())
 
+    def _open_pipes(self, output: BoundedOutput, stdin: bytes) -> tuple[OutputPipe, InputPipe | None]:
+        """The call's pipes. Raises SandboxError(sandbox_lost)."""
+        pipe: OutputPipe | None = None
+        try:
+            pipe = self._open_output(output)
+            return pipe, self._open_input(stdin)
+        except OSError as error:  # a command has removed their folder, or there is no room for them
+            if pipe is not None:
+                pipe.close()
+            self._link.lose(f"its pipes cannot be used ({error.strerror})")
+            raise self._link.error() from error
+
     def _open_output(self, output: BoundedOutput) -> OutputPipe:
         if not self._pipe_name:
             self._pipe_name = f"o{self._number}"
@@ -187,6 +201,8 @@ class KeptShell:
             pipe.close()
             return
         self._draining = [other for other in self._draining if not other.has_ended]
+        if len(self._draining) >= _MOST_DRAINING:
+            self._draining.pop(0).close()
         self._draining.append(pipe)
         pipe.drain()
 
@@ -249,8 +265,8 @@ async def _late_output(pipe: OutputPipe) -> None:
 
 
 def _forget(path: str) -> None:
-    """Remove a named pipe; the sandbox may have been removed meanwhile, and its folder with it."""
-    with contextlib.suppress(FileNotFoundError):
+    """Remove a named pipe, which may be gone with its folder, or be no pipe any more."""
+    with contextlib.suppress(OSError):
         os.unlink(path)
 
 

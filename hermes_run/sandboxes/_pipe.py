@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class OutputPipe:
     Args:
         path: the named pipe.
         output: where what is read goes.
+
+    Raises OSError when it is gone, or something else is in its place.
     """
 
     def __init__(self, path: str, output: BoundedOutput) -> None:
         self._loop = asyncio.get_running_loop()
-        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fd = _open_pipe(path, os.O_RDONLY)
         self._output: BoundedOutput | None = output
         self._chunk = _CHUNK
         self._pause: asyncio.TimerHandle | None = None
@@ -126,6 +130,15 @@ class OutputPipe:
             fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _BIG_CHUNK)
 
 
+def _open_pipe(path: str, mode: int) -> int:
+    """Open a named pipe, and nothing that a command may have put in its place."""
+    file = os.open(path, mode | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    if not stat.S_ISFIFO(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EBADF, "not a named pipe", path)
+    return file
+
+
 class InputPipe:
     """Feeds one call's stdin. Whoever stops reading it early loses nothing but the rest."""
 
@@ -141,7 +154,7 @@ class InputPipe:
         """Opening for writing succeeds once the command's subshell has opened it for reading."""
         self._retry = None
         try:
-            self._fd = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._fd = _open_pipe(self.path, os.O_WRONLY)
         except OSError:
             self._retry = self._loop.call_later(_WRITER_RETRY_S, self._open)
             return

@@ -35,7 +35,20 @@ _TRAPS_IN_FUNCTIONS = re.compile(rb"\b(?:RETURN|DEBUG)\b")
 """Traps that a function in the place of `trap` would itself set off."""
 _LONGEST_ARGUMENT = 120_000
 """Bytes: Linux gives a program no argument of 128 KiB or more."""
-_READONLY = re.compile(rb"^declare -([a-zA-Z]*)r([a-zA-Z]*) ", re.MULTILINE)
+_SHELLS_OWN = (
+    rb"UID|EUID|PPID|SHELLOPTS|BASHOPTS|GROUPS|DIRSTACK|FUNCNAME|BASH_(?:VERSINFO|SOURCE|LINENO|ARGC|ARGV)"
+)
+"""Bash gives them their values, and lets nobody else."""
+_CANNOT_BE_SET = re.compile(
+    rb"^(?:declare -[a-zA-Z]*r|export -|(?:declare -[a-zA-Z]+|export) (?:%b)\b)" % _SHELLS_OWN, re.MULTILINE
+)
+"""What bash itself writes and does not take back, at the beginning of a line (`export -a` in POSIX mode)."""
+_QUOTED = rb"""(?:"[^"\\]*(?:\\.[^"\\]*)*"|\$'[^'\\]*(?:\\.[^'\\]*)*'|'[^']*')"""
+_VARIABLE = re.compile(
+    rb"(declare|export)(?: -([a-zA-Z]+))? (\w+)((?:=(?:%b+|\((?:[^\"'$)]|%b)*\)))?)\n" % (_QUOTED, _QUOTED),
+    re.DOTALL,
+)
+"""One entry of `export -p`, whatever lines its value has."""
 
 _TRAP_FUNCTION = rb"""trap() {
 [ "${1-}" = -- ] && shift
@@ -182,5 +195,18 @@ def kept_state(mail: bytes) -> bytes | None:
     if not mail.startswith(_STATE_BEGIN) or not mail.endswith(_STATE_END) or len(mail) > _MOST_STATE:
         return None
     body = mail[len(_STATE_BEGIN) : -len(_STATE_END)]
-    # A variable that was made readonly is carried as a variable: attributes are no environment.
-    return _READONLY.sub(rb"declare -\1\2 ", body) if b"declare -" in body else body
+    return _VARIABLE.sub(_settable, body) if _CANNOT_BE_SET.search(body) else body
+
+
+def _settable(entry: re.Match[bytes]) -> bytes:
+    """An entry without what would make it fail in the next call.
+
+    A variable that was made readonly is carried as a variable: attributes are no environment. Of the
+    shell's own ones only their export is carried.
+    """
+    kind, flags, name, value = entry.groups(b"")
+    if re.fullmatch(_SHELLS_OWN, name):
+        return b"export %b\n" % name
+    if kind == b"export" and not flags:
+        return entry[0]
+    return b"declare -x%b %b%b\n" % (flags.replace(b"r", b"").replace(b"x", b""), name, value)

@@ -7,6 +7,7 @@ and nothing of a prompt is ever written to the host's disk.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
@@ -20,9 +21,10 @@ from hermes_run.sandboxes import _bwrap_root
 from hermes_run.sandboxes._bwrap_box import BwrapBox
 from hermes_run.sandboxes._bwrap_etc import make_etc
 from hermes_run.sandboxes._bwrap_seccomp import make_filter
-from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, remove_groups
+from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, possible_parents, remove_groups
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
+from hermes_run.sandboxes._processes import kill_all, process_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -103,6 +105,7 @@ class BubblewrapBackend:
 
 def sweep(path: str) -> None:
     """Remove the ground of a dead run, with its control groups; both stay while those cannot be removed."""
+    kill_all(lambda: _orphans(path))
     try:
         with open(f"{path}/{_GROUPS}", encoding="utf-8") as file:
             parents = file.read().splitlines()
@@ -110,6 +113,20 @@ def sweep(path: str) -> None:
         parents = []
     if remove_groups(parents, mark_of(path)):
         remove_ground(path)
+
+
+def _orphans(path: str) -> set[int]:
+    """The bwraps that were setting up a sandbox of the ground at `path` when their runner was killed.
+
+    In the middle of it they wait for ever for their killed other half, outside every control group yet.
+    """
+    found = set()
+    for pid in process_table():
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read().split(b"\0")
+            if words[0].endswith(b"bwrap") and any(word.startswith(f"{path}/".encode()) for word in words):
+                found.add(pid)
+    return found
 
 
 class Machine:
@@ -124,10 +141,10 @@ class Machine:
         self.bwrap = find_bwrap()
         self.shell = next(path for path in ("/usr/bin/bash", "/bin/bash", "/bin/sh") if os.path.exists(path))
         self.environment = _bwrap_root.environment(self.shell)
-        self.hierarchies = find_hierarchies()
         ground.prepare()
         with open(f"{ground.path}/{_GROUPS}", "w", encoding="utf-8") as file:
-            file.writelines(f"{parent}\n" for parent in set(self.hierarchies.parents.values()))
+            file.writelines(f"{parent}\n" for parent in possible_parents())
+        self.hierarchies = find_hierarchies(ground.mark)
         self._filter = f"{ground.path}/seccomp"
         with open(self._filter, "wb") as program:
             self._has_filter = program.write(make_filter()) > 0

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,5 +121,71 @@ for family in (1, 2, 10, 16, 17, 38, 40):
         pass
 """
         assert (await _python(box, program)).split() == ["1", "2", "10", "16"]
+
+    within(name, work)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "export UID EUID PPID",
+        "export SHELLOPTS BASHOPTS POSIXLY_CORRECT=1",
+        "set -o posix; export UID GROUPS BASH_VERSINFO BASH_SOURCE DIRSTACK",
+        "export TEXT='one\ndeclare -rx UID=\"5\"\ntwo'; readonly TEXT; export UID",
+        "export PS1=x PROMPT_COMMAND='echo evil' BASH_ENV=/tmp/evil ENV=/tmp/evil IFS=x GLOBIGNORE='*'",
+        "export __c='echo evil' __x=1 __s=4 __w=5 __p=6 __k=7 __u=8 __n=9 __o=/dev/null __i=/dev/null",
+    ],
+)
+def test_whatever_is_exported_the_next_call_does_what_it_says(name: str, command: str) -> None:
+    async def work(box: Sandbox) -> None:
+        await sh(box, command, keep_state=True)
+        assert await text(box, "mkdir d; cd d; echo one", keep_state=True) == "one\n"
+        assert (
+            await text(box, 'echo "${PWD##*/} ${UID:+set}"; set +u; echo two', keep_state=True)
+            == "d set\ntwo\n"
+        )
+        if "TEXT" in command:
+            assert 'declare -rx UID="5"' in await text(box, "printenv TEXT; printenv UID >&2")
+
+    within(name, work)
+
+
+@pytest.mark.parametrize(
+    "harm", ["rm -rf $p", "rm $p/*; mkdir $p/o1", "rm $p/*; ln -s /dev/zero $p/o1", "touch $p/o2 $p/i2"]
+)
+def test_harm_done_to_the_pipes_loses_at_most_the_sandbox(name: str, harm: str) -> None:
+    async def work(box: Sandbox) -> None:
+        if not await text(box, "command -v readlink"):
+            pytest.skip("no readlink in the sandbox")
+        await sh(box, f"sleep 3 & exec 9>&1; p=$(readlink /proc/self/fd/9); p=${{p%/*}}; {harm}")
+        for _ in range(2):
+            try:
+                assert await text(box, "cat", stdin=b"in\n", timeout_s=3) == "in\n"
+            except SandboxError as error:
+                assert (error.reason, "/" in str(error)) == ("sandbox_lost", False)  # noqa: PT017 - as above
+
+    within(name, work, **_LIMITS)
+
+
+def _descriptors() -> int:
+    return len([*Path("/dev/fd").iterdir()])
+
+
+@pytest.mark.slow
+def test_background_writers_cannot_use_up_the_runners_descriptors(name: str) -> None:
+    async def work(box: Sandbox) -> None:
+        before = _descriptors()
+        for _ in range(40):
+            await sh(box, "(sleep 20; echo late) & exit 3")
+        assert _descriptors() - before < 40
+        assert await text(box, "echo ok") == "ok\n"
+
+    within(name, work)
+
+
+def test_folder_too_deep_for_any_path_does_not_outlive_its_sandbox(name: str) -> None:
+    async def work(box: Sandbox) -> None:
+        dig = "for i in range(1200): os.mkdir('d'); os.chdir('d')"
+        await _python(box, f"import os\n{dig}\nprint('dug')")
 
     within(name, work)

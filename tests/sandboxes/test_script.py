@@ -57,7 +57,7 @@ def test_state_is_taken_only_when_it_is_whole() -> None:
     assert kept_state(b"__c='echo'\n") is None
     assert kept_state(b"#state\n" + b"x" * (5 << 20) + b"#end\n") is None
     readonly = b'#state\ndeclare -rx A="1"\ndeclare -irx B="2"\ndeclare -x C="declare -rx D"\n#end\n'
-    assert kept_state(readonly) == b'declare -x A="1"\ndeclare -ix B="2"\ndeclare -x C="declare -rx D"\n'
+    assert kept_state(readonly) == b'declare -x A="1"\ndeclare -xi B="2"\ndeclare -x C="declare -rx D"\n'
 
 
 @asynccontextmanager

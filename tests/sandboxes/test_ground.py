@@ -1,0 +1,68 @@
+"""The folder of a run's sandboxes: whose it is, at every instant of its making and its removal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hermes_run.sandboxes import bubblewrap
+from hermes_run.sandboxes._ground import Ground, dead_grounds, remove_ground
+
+
+def test_ground_killed_before_its_label_is_removed_and_a_new_one_being_made_lives() -> None:
+    ground = Ground("ground-test", "local", remove_ground, in_memory=False)
+    ground.prepare()
+    beside = Path(ground.path).parent
+    unborn = [beside / f"hermes-run-{os.getuid()}-unborn-{os.getpid()}-{number}" for number in range(4)]
+    for path in unborn:
+        path.mkdir()
+    (unborn[1] / "run").touch()
+    (unborn[2] / "run").touch()
+    (unborn[3] / "other").touch()
+    with (unborn[2] / "run").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        for backend in ("local", "bubblewrap"):
+            dead = {path for path, _ in dead_grounds(backend)}
+            assert dead & {*map(str, unborn), ground.path} == {str(unborn[0]), str(unborn[1])}
+        for path in (*unborn, Path(ground.path)):
+            remove_ground(str(path))
+        assert [path.exists() for path in unborn] == [False, False, True, True]
+        assert Path(ground.path).exists()
+    for path in unborn[2:]:
+        for file in path.iterdir():
+            file.unlink()
+        path.rmdir()
+    ground.remove_now()
+    assert not Path(ground.path or beside / "none").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
+def test_bwrap_that_lost_its_runner_in_its_start_is_killed_with_the_ground() -> None:
+    ground = Ground("orphan-test", "bubblewrap", bubblewrap.sweep, in_memory=True)
+    other = Ground("living-test", "bubblewrap", bubblewrap.sweep, in_memory=True)
+    ground.prepare()
+    other.prepare()
+    waiting = [
+        subprocess.Popen(
+            ["bwrap", "-c", "read x", f"{one.path}/x-1"], executable="/bin/bash", stdin=subprocess.PIPE
+        )
+        for one in (ground, other)
+    ]
+    time.sleep(0.1)
+    ground.remove_now()
+    try:
+        assert waiting[0].wait(5) == -signal.SIGKILL
+        assert waiting[1].poll() is None
+    finally:
+        other.remove_now()
+        assert waiting[1].wait(5) == -signal.SIGKILL
+        for process in waiting:
+            assert process.stdin is not None
+            process.stdin.close()
