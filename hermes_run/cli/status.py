@@ -35,5 +35,7 @@ def _table(status: dict[str, Any]) -> str:
     rows.append(("pending", "unknown" if status["pending"] is None else number(status["pending"])))
     if status["outside_plan"]:
         rows.append(("outside the plan", number(status["outside_plan"])))
+    if "without_trajectory" in status:
+        rows.append(("without trajectory, pending for a run", number(status["without_trajectory"])))
     rows.append(("running", "yes" if status["running"] else "no"))
     return columns(rows)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
     from hermes_run.store.planfile import PlanFile
 
+MEMORY = "x-hermes-run"
+"""Where a run's own words stand in spec.yaml (`runner.snapshot`)."""
+
 _SYNCED_ONE_BY_ONE = 64
 """So many batch files are synced one by one; of more, the whole machine at once is quicker."""
 
@@ -112,7 +115,12 @@ def refuse_out(out: Path) -> None:
 
 
 class Assembly:
-    """Takes in entries, in the order in which their lines are to stand; `set_plan` before the end."""
+    """Takes in entries, in the order in which their lines are to stand; `set_plan` before the end.
+
+    Attributes:
+        lines_elsewhere: entries so far that have a trajectory, and came without its line.
+        content: of statistics.json, once the run directory is there.
+    """
 
     def __init__(self, folder: Path, out: Path, about: About) -> None:
         self.folder = folder
@@ -132,6 +140,8 @@ class Assembly:
         self._done: dict[int, int] = {}
         self._completed: Iterable[int] | None = None
         self._plan: tuple[PlanFile, bytes] | None = None
+        self.lines_elsewhere = 0
+        self.content: dict[str, Any] = {}
 
     @contextmanager
     def opened(self) -> Iterator[Assembly]:
@@ -184,6 +194,7 @@ class Assembly:
         )
         raw, self._sum = seal(line, self._sum)
         self._write(pack_key(entry.key), raw, encode(to_entry(line)))
+        self.lines_elsewhere += not text and entry.status != Status.FAILED.value
         (self._outside if prompt_index is None else self._planned).add(entry)
         if prompt_index is not None:
             self._count(batch, entry.status)
@@ -196,7 +207,12 @@ class Assembly:
         self._sum = total = chain(body, self._sum)
         self._write(packed, body + b',"sum":"' + total.encode() + b'"}', line)
         self._planned.add(entry)
+        self.lines_elsewhere += entry.status != Status.FAILED.value
         self._count(0, entry.status)
+
+    def works(self) -> set[str]:
+        """The work fingerprints of all entries so far."""
+        return self._planned.works() | self._outside.works()
 
     def _write(self, packed: bytes, raw: bytes, listed: bytes) -> None:
         self._write_journal(raw + b"\n")
@@ -232,7 +248,7 @@ class Assembly:
             os.sync()
         plan, keys = self._plan
         write_plan_file(self.folder, plan, keys)
-        content = self._statistics(plan)
+        content = self.content = self._statistics(plan)
         replace_file(self.folder / layout.STATISTICS, statistics_json(content))
         tools = msgspec.json.format(msgspec.json.encode(self._about.tools), indent=2) + b"\n"
         replace_file(self.folder / layout.TOOLS, tools)
@@ -259,8 +275,9 @@ class Assembly:
         }
 
     def _spec(self, plan: PlanFile) -> bytes:
-        spec = self._about.spec
-        if spec.keys() - {"x-hermes-run"}:
+        spec, says = self._about.spec, "What is known of this run; it was put together without a spec."
+        if spec.keys() - {MEMORY}:
+            says = "The effective spec of this run. It can be run as it is."
             output = spec.get("output")
             output = output if isinstance(output, dict) else {}
             spec = spec | {
@@ -269,7 +286,7 @@ class Assembly:
                 "output": output | {"dir": str(self._out.parent)},
             }
         text = yaml.dump(spec, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)
-        return ("# The effective spec of this run. It can be run as it is.\n" + text).encode()
+        return f"# {says}\n{text}".encode()
 
     def _write_checkpoint(self, plan: PlanFile) -> None:
         samples, completed = plan.selection.samples, self._completed

@@ -11,6 +11,7 @@ from hermes_run.core.keys import pack_key
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
+from hermes_run.store.entry import JournalLine
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import manifest_of, read_manifest
 from hermes_run.store.planfile import planned_rollouts, read_plan
@@ -47,9 +48,16 @@ def opened_entries(run: Path) -> Iterator[Iterator[Entry]]:
 
 
 def status(run: Path) -> dict[str, Any]:
-    """`{outcomes, pending, outside_plan, running}`; of a manifest file alone, pending is None."""
+    """`{outcomes, pending, outside_plan, running}`; of a manifest file alone, pending is None.
+
+    `without_trajectory` is there when entries came from manifests alone: they are pending for a run.
+    """
+    statuses: dict[bytes, str] = {}
+    elsewhere = 0
     with opened_entries(run) as entries:
-        statuses = {pack_key(entry.key): entry.status for entry in entries}
+        for entry in entries:
+            statuses[pack_key(entry.key)] = entry.status
+            elsewhere += isinstance(entry, JournalLine) and bool(entry.hash) and not entry.length
     counts: Counter[str] = Counter()
     pending: int | None = None
     if run.is_dir():
@@ -68,7 +76,8 @@ def status(run: Path) -> dict[str, Any]:
         invalid = outside = 0
     outcomes = {each.value: counts[each.value] for each in Status} | {"invalid": invalid}
     running = run.is_dir() and layout.is_locked(run)
-    return {"outcomes": outcomes, "pending": pending, "outside_plan": outside, "running": running}
+    told: dict[str, Any] = {"without_trajectory": elsewhere} if elsewhere else {}
+    return {"outcomes": outcomes, "pending": pending, "outside_plan": outside, "running": running, **told}
 
 
 def read_statistics(run: Path) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def write_plan_file(folder: Path, content: PlanFile, keys: bytes) -> None:
 
 def runs_of(places: array[int]) -> list[tuple[int, int]]:
     """Ascending places as runs of (first place, how many): one run where none is left out."""
-    if places and places[-1] - places[0] == len(places) - 1:
+    if places and places == array("Q", range(places[0], places[0] + len(places))):
         return [(places[0], len(places))]
     runs: list[tuple[int, int]] = []
     for place in places:

@@ -45,6 +45,10 @@ class Tally:
         if used.calls_without_cost:
             sums[8] += used.calls_without_cost
 
+    def works(self) -> set[str]:
+        """The work fingerprints of all of them."""
+        return {work for _, _, work, _, _ in self._kinds}
+
     def usage(self) -> Usage:
         """What all of them used."""
         sums = self._sums
