@@ -123,7 +123,7 @@ class Hermes:
         about = about if isinstance(about, dict) else {}
         api_calls = _count(record.get("api_calls"))
         calls = max(api_calls, sum(isinstance(message, Assistant) for message in messages), 1)
-        stats = _stats(record.get("tool_stats"))
+        stats = stats_of(record)
         toolsets = record.get("toolsets_used")
         return Trajectory(
             key=rollout_key(content_key(prompt), 0),
@@ -148,7 +148,7 @@ class Hermes:
         self, messages: Iterable[Message], stats: dict[str, ToolCount], turns: list[tuple[str, str]]
     ) -> tuple[str, ...]:
         """Names that were called and that nobody knows, as they came."""
-        given = {name for speaker, value in turns if speaker == "system" for name in signatures.names(value)}
+        given = {name for speaker, value in turns if speaker == "system" for name in signatures.read(value)}
         called = [call.name for each in messages if isinstance(each, Assistant) for call in each.tool_calls]
         names = dict.fromkeys([*called, *stats])
         return tuple(name for name in names if name not in self._known and name not in given)
@@ -239,9 +239,9 @@ def _stop_reason(record: dict[str, Any], messages: Sequence[Message]) -> StopRea
     return StopReason.FINISHED if completed is True else StopReason.MAX_TURNS
 
 
-def _stats(value: Any) -> dict[str, ToolCount]:
-    """The counts of the tools that were called."""
-    found = {}
+def stats_of(record: dict[str, Any]) -> dict[str, ToolCount]:
+    """The counts of the tools that were called, whoever's they are."""
+    found, value = {}, record.get("tool_stats")
     for name, counts in value.items() if isinstance(value, dict) else ():
         if isinstance(counts, dict) and _count(counts.get("count")):
             numbers = (_count(counts.get(part)) for part in ("count", "success", "failure"))

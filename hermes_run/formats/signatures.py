@@ -65,9 +65,9 @@ def rest(value: str) -> str:
     return "" if "<tool_call>" in text else text.strip()
 
 
-def names(value: str) -> set[str]:
-    """The names of the tools that a system turn offers."""
-    found: set[str] = set()
+def read(value: str) -> dict[str, dict[str, Any]]:
+    """The tools that a system turn offers: name -> {name, description, parameters}."""
+    found: dict[str, dict[str, Any]] = {}
     for block in _BLOCK.findall(value):
         try:
             tools = json.loads(block)
@@ -76,5 +76,10 @@ def names(value: str) -> set[str]:
         for tool in tools if isinstance(tools, list) else ():
             inner = tool.get("function", tool) if isinstance(tool, dict) else {}
             name = inner.get("name") if isinstance(inner, dict) else None
-            found |= {name} if isinstance(name, str) else set()
+            if isinstance(name, str):
+                found[name] = {
+                    "name": name,
+                    "description": inner.get("description") or "",
+                    "parameters": inner.get("parameters") or {},
+                }
     return found

@@ -44,7 +44,8 @@ def refuse_foreign(folder: Path) -> None:
         names = ", ".join(found[:4]) + (", …" if len(found) > 4 else "")
         raise UsageError(
             f"{folder}: holds {names}, which no run of hermes-run wrote there, and a run would write over. "
-            "Give this run another run_name, or set that folder aside: --fresh"
+            "Give this run another run_name, or set that folder aside: --fresh. What hermes-agent left there "
+            f"can be taken over: hermes-run import {folder}"
         )
 
 

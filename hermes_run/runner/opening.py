@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.runner.resources import make_filters
-from hermes_run.runner.snapshot import Snapshot
+from hermes_run.runner.snapshot import Snapshot, remembered
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
 from hermes_run.store.disk import remove_stale
@@ -97,13 +97,14 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
     journal = Journal(journal_path)
     try:
         has_entries = journal.lines > 0 or bool(numbers)
-        warnings = snapshot.check(folder, has_entries=has_entries, accept=options.accept_spec_change)
+        warnings = snapshot.check(folder, journal, has_entries=has_entries, accept=options.accept_spec_change)
         planned = {each.key for each in plan.rollouts()} if numbers else set()
         warnings += recover(folder, journal, filters, planned.__contains__).warnings
         if journal.lines and snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
             journal.begin_sync()()  # spec.yaml, which remembers these filters, must not be safe before it
-            warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
+            if changed or remembered(folder):
+                warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
         forget_hashes(folder)
         snapshot.write(folder)
         write_plan(folder, plan)

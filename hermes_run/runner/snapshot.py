@@ -12,6 +12,7 @@ import yaml
 from hermes_run import __version__
 from hermes_run.core.keys import canonical_json, digest
 from hermes_run.errors import SpecChanged
+from hermes_run.formats.hermes import IMPORTED
 from hermes_run.spec.effective import load_effective
 from hermes_run.spec.fingerprint import difference, fingerprint, work_fields
 from hermes_run.store import layout
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hermes_run.spec.model import Settings, Spec
+    from hermes_run.store.journal import JournalView
 
 KEY = "x-hermes-run"
 """Where the run's own words stand in spec.yaml, so that the file stays a valid spec."""
@@ -48,15 +50,19 @@ class Snapshot:
         self.fields = work_fields(spec, settings)
         self.work = fingerprint(self.fields)
 
-    def check(self, folder: Path, *, has_entries: bool, accept: bool) -> list[str]:
+    def check(self, folder: Path, journal: JournalView, *, has_entries: bool, accept: bool) -> list[str]:
         """Compare with what the run directory remembers; warnings for what was accepted.
 
+        Entries taken over from the predecessor have no fingerprint: beside them any spec may begin.
         Raises SpecChanged, field by field, when the fingerprint is another one and `accept` is off.
         """
         known = remembered(folder)
         old = known.get("work_fields")
         if not has_entries or known.get("work") == self.work:
             return []
+        works = {entry.work for entry in journal.entries()}
+        if works == {IMPORTED} or (not known and works <= {IMPORTED, self.work}):
+            return []  # the latter: its spec.yaml is lost, and each entry remembers the fingerprint
         changed = difference(old, self.fields) if isinstance(old, dict) else {}
         lines = [f"  {name}: {show(a)} -> {show(b)}" for name, (a, b) in sorted(changed.items())]
         if not lines:

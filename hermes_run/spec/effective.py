@@ -90,8 +90,13 @@ _Dumper.add_representer(str, _represent_text)
 
 def dump_effective(spec: Spec) -> str:
     """`load_effective` as YAML text."""
+    return dump_plain(load_effective(spec))
+
+
+def dump_plain(value: dict[str, Any]) -> str:
+    """Plain values as YAML that the reader of specs reads as the same."""
     text: str = yaml.dump(
-        load_effective(spec),
+        value,
         Dumper=_Dumper,
         sort_keys=False,
         allow_unicode=True,

@@ -1,0 +1,59 @@
+"""`hermes-run convert -- FLAGS`: the spec that is equal to a command line of the predecessor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_run.cli.parser import Parser
+from hermes_run.cli.plain import as_json
+from hermes_run.cli.report import complain, say
+from hermes_run.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hermes_run.cli.report import Trouble
+
+
+def main(words: Sequence[str], _trouble: Trouble) -> int:
+    """Print the spec; what has no equal is named there and on stderr."""
+    own, old = _parted(list(words))
+    parser = Parser(
+        "convert",
+        "Print the run spec that is equal to a command line of hermes-agent's batch runner, commented where "
+        "something is another thing here. `python batch_runner.py` may stand in front, or be left out.",
+    )
+    parser.usage = "hermes-run convert -- [python batch_runner.py] --dataset_file=FILE --batch_size=N …"
+    parser.add_argument(
+        "--json", action="store_true", help="the spec as one JSON object, with what has no equal"
+    )
+    arguments = parser.parse(own)
+
+    from hermes_run.spec.flags import spec_from_flags
+    from hermes_run.spec.old_commands import read_command, write_spec
+
+    command = read_command(old)
+    if "list_distributions" in command.own and not command.flags:
+        say("# --list_distributions is a command here:\n#   hermes-run distributions")
+        return 0
+    if command.missing:
+        raise UsageError(
+            f"the command line lacks {', '.join(command.missing)}: there is no run without\n"
+            "  usage: hermes-run convert -- --dataset_file=FILE --batch_size=N --run_name=NAME …"
+        )
+    if arguments.json:
+        say(as_json({"spec": spec_from_flags(command.flags), "no_equal": command.without_equal}))
+    else:
+        say(write_spec(command).rstrip("\n"))
+    for text in command.without_equal:
+        complain(f"warning: without an equal here: {text}")
+    return 0
+
+
+def _parted(words: list[str]) -> tuple[list[str], list[str]]:
+    """Our options and the old command line; `--` may be left out where none of ours stands there."""
+    if "--" in words:
+        place = words.index("--")
+        return words[:place], words[place + 1 :]
+    count = next((n for n, word in enumerate(words) if word not in ("--json", "-h", "--help")), len(words))
+    return words[:count], words[count:]

@@ -1,0 +1,210 @@
+"""Command lines of the predecessor, as people paste them, and the spec that is equal to one.
+
+Its command line is made by a library that takes `--flag=value`, `--flag value`, switches alone, with a
+value or as `--noflag`, hyphens or underscores, and values without a flag in the order of the parameters.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.registry import did_you_mean
+from hermes_run.spec.effective import dump_plain
+from hermes_run.spec.flags import BY_DEST, FLAGS, WITHOUT_SPEC, spec_from_flags
+from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
+from hermes_run.spec.schema import load_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+POSITIONS = (
+    "dataset_file",
+    "batch_size",
+    "run_name",
+    "distribution",
+    "model",
+    "api_key",
+    "base_url",
+    "max_turns",
+    "num_workers",
+)
+"""What values without a flag are, in order."""
+OWN = ("resume", "list_distributions", "api_key")
+"""Its options that set no spec key."""
+_SWITCHES = {*OWN[:2], *(flag.dest for flag in FLAGS if flag.type == "boolean")}
+_ALIASES = {
+    name.lstrip("-").replace("-", "_"): flag.dest for flag in FLAGS for name in flag.names if len(name) > 2
+}
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+_PROGRAMS = {"uv", "run", "env", "hermes-run", "batch_runner.py", "batch_runner"}
+_SWITCH_OF_PYTHON = re.compile("-[a-zA-Z]")
+
+
+@dataclass(slots=True)
+class OldCommand:
+    """A command line, understood.
+
+    Attributes:
+        flags: `Flag.dest` -> text, as `spec.flags` takes them.
+        own: what it said of `resume`, `list_distributions` and `api_key`.
+        environment: variables set before the program, names only.
+        unknown: options that nothing here is equal to, as written, with what was probably meant.
+    """
+
+    flags: dict[str, str] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
+    environment: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def without_equal(self) -> list[str]:
+        """What nothing in a spec is equal to."""
+        return [*self.unknown, *(f"the variable {name}" for name in self.environment)]
+
+    @property
+    def missing(self) -> list[str]:
+        """The options without which there is no run."""
+        return [name for name in WITHOUT_SPEC if name[2:].replace("-", "_") not in self.flags]
+
+
+def read_command(words: Sequence[str]) -> OldCommand:
+    """What a pasted command line says: the program's name in front or not, quoted whole or not."""
+    rest = [word for word in _split(words) if word.strip("\\\n ")]
+    found = OldCommand()
+    _skip_program(rest, found)
+    positions = iter(POSITIONS)
+    while rest:
+        word = rest.pop(0)
+        if word == "-v":
+            found.flags["verbose"] = "true"
+        elif word.startswith("-") and len(word) > 1:
+            _read_option(word, rest, found)
+        else:
+            name = next(positions, "")
+            if name:
+                _put(name, word, found)
+            else:
+                found.unknown.append(_one_line(word))
+    return found
+
+
+def _skip_program(rest: list[str], found: OldCommand) -> None:
+    """Take off what calls the program: variables, python and its switches, the file."""
+    is_after_python = False
+    while rest:
+        word = rest[0]
+        name = word.rpartition("/")[2]
+        is_after_python = name.startswith("python") or (
+            is_after_python and _SWITCH_OF_PYTHON.fullmatch(word) is not None
+        )
+        if _ASSIGNMENT.fullmatch(word):
+            found.environment.append(word.partition("=")[0])
+        elif not is_after_python and name not in _PROGRAMS:
+            return
+        del rest[0]
+
+
+def _split(words: Sequence[str]) -> list[str]:
+    """One quoted text is split as a shell would."""
+    if len(words) == 1 and any(c.isspace() for c in words[0]):
+        try:
+            return shlex.split(words[0].replace("\\\n", " "), comments=True)
+        except ValueError:
+            return list(words)
+    return list(words)
+
+
+def _read_option(word: str, rest: list[str], found: OldCommand) -> None:
+    name, equals, value = word.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    if name not in _ALIASES and name not in OWN and name.startswith("no"):
+        opposite = name[2:].lstrip("_")
+        if opposite in _SWITCHES and not equals:
+            _put(opposite, "false", found)
+            return
+    dest = _ALIASES.get(name, name)
+    is_known = dest in BY_DEST or dest in OWN
+    if not equals and dest in _SWITCHES:
+        value = rest.pop(0) if rest and rest[0] in ("True", "False") else "true"
+    elif not equals and rest and not rest[0].startswith("--"):
+        value = rest.pop(0)
+    if is_known:
+        _put(dest, value, found)
+        return
+    option = word.partition("=")[0]
+    said = f"{option}={shlex.quote(value)}" if value else option
+    found.unknown.append(_one_line(said) + did_you_mean(dest, [*BY_DEST, *OWN]))
+
+
+def _one_line(text: str) -> str:
+    """A text as it is, unless a comment could not hold it."""
+    return text if text.isprintable() else json.dumps(text)
+
+
+def _put(dest: str, value: str, found: OldCommand) -> None:
+    (found.own if dest in OWN else found.flags)[dest] = value
+
+
+def write_spec(command: OldCommand) -> str:
+    """The equal spec as YAML, commented where something is another thing here. Raises SpecError."""
+    spec = spec_from_flags(command.flags)
+    lines = [f"# {text}" for text in _head(command)]
+    for name in load_schema("run-spec")["properties"]:
+        if name in spec:
+            lines += [f"# {text}" for text in _about(name, command)]
+            lines.append(dump_plain({name: spec[name]}).rstrip("\n"))
+    lines += [f"# {text}" for text in _defaults(spec)]
+    return "\n".join(lines) + "\n"
+
+
+def _head(command: OldCommand) -> Iterator[str]:
+    yield "The spec of a command line of hermes-agent's batch runner: hermes-run THIS_FILE runs it."
+    yield "Paths in it count from the folder of this file."
+    for text in command.without_equal:
+        yield f"Without an equal: {text}"
+    if command.environment:
+        yield "What variables set there belongs in this file (such as sandbox.backend) or in hermes.yaml."
+    if command.own.get("resume") == "true":
+        yield "--resume is how every run goes here: the same command continues."
+    if "api_key" in command.own:
+        yield "--api_key: a key is never written into a file; put it into the variable of model.api_key_env."
+    if "list_distributions" in command.own:
+        yield "--list_distributions is a command here: hermes-run distributions"
+
+
+_CHANGED: Mapping[str, str] = {
+    "workers": "prompts in flight, not processes; none is idle while prompts are left",
+    "batch_size": "only which file a result goes to: prompts are run one by one",
+    "distribution": "drawn from seed and prompt, so that a resume draws the same",
+    "provider_routing": "lists, not comma-separated text",
+    "reasoning": "unset, off and a level stay apart; `disabled` wins over `effort`",
+}
+
+
+def _about(name: str, command: OldCommand) -> Iterator[str]:
+    if name in _CHANGED:
+        yield f"{name}: {_CHANGED[name]}"
+    if name == "model" and "base_url" in command.flags:
+        yield "model.api_key_env: the known variable of base_url's host, else no key is sent; name yours here"
+
+
+def _defaults(spec: Mapping[str, Any]) -> Iterator[str]:
+    """What the old defaults are here, where the command line did not say."""
+    yield "Not said, and as there unless noted:"
+    if "distribution" not in spec:
+        yield "distribution: default   # every toolset; `hermes-run --dry-run` names what cannot work here"
+    model = spec.get("model", {})
+    if "name" not in model:
+        yield f"model.name: {DEFAULT_MODEL}"
+    if "base_url" not in model:
+        yield f"model.base_url: {DEFAULT_BASE_URL}   # the key in OPENROUTER_API_KEY"
+    if "workers" not in spec:
+        yield "workers: 4"
+    if "max_turns" not in spec.get("agent", {}):
+        yield "agent.max_turns: 10"
+    yield "seed: 0                  # draws were unseeded there"
+    yield "sandbox.backend: auto    # there TERMINAL_ENV, by default your own machine; here a sandbox each"

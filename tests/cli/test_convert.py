@@ -1,0 +1,51 @@
+"""`hermes-run convert`: an old command line in, a spec out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+if TYPE_CHECKING:
+    from tests.cli.calling import Cli
+
+OLD = ("--dataset_file=data.jsonl", "--batch_size=10", "--run_name=my_run")
+
+
+@pytest.mark.parametrize("front", [("--",), ("--", "python", "batch_runner.py"), ()])
+def test_the_spec_goes_to_stdout_and_nothing_else(cli: Cli, front: tuple[str, ...]) -> None:
+    done = cli("convert", *front, *OLD, "--num_workers=4", "--resume")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert yaml.safe_load(done.stdout) == {
+        "run_name": "my_run",
+        "dataset": {"path": "data.jsonl"},
+        "batch_size": 10,
+        "workers": 4,
+    }
+
+
+def test_what_has_no_equal_is_told_on_stderr_too(cli: Cli) -> None:
+    done = cli("convert", "--json", "--", *OLD, "--shiny=1")
+    assert done.returncode == 0
+    assert done.stderr == "warning: without an equal here: --shiny=1\n"
+    found = yaml.safe_load(done.stdout)
+    assert found["spec"]["batch_size"] == 10
+    assert found["no_equal"] == ["--shiny=1"]
+
+
+def test_a_command_line_without_a_run_is_refused_by_what_it_lacks(cli: Cli) -> None:
+    done = cli("convert", "--", "--batch_size=10")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "lacks --dataset-file, --run-name" in done.stderr
+    assert cli("convert").returncode == 2
+
+
+def test_the_list_of_distributions_has_a_command_of_its_own(cli: Cli) -> None:
+    done = cli("convert", "--", "python", "batch_runner.py", "--list_distributions")
+    assert done.returncode == 0
+    assert "hermes-run distributions" in done.stdout
+
+
+def test_help_is_its_own(cli: Cli) -> None:
+    assert "convert -- [python batch_runner.py]" in cli("convert", "--help").stdout

@@ -1,0 +1,310 @@
+"""A run directory of the predecessor taken over: every line and row accounted for, nothing run again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from hermes_run.core.keys import content_key
+from hermes_run.core.registry import TOOLS
+from tests import predecessor
+from tests.flow.lab import Lab, read_lines
+from tests.flow.replies import conversations, turns
+from tests.predecessor import INVENTED, THEIRS, Old, line, prompts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.servers import ModelServer
+
+
+@pytest.fixture
+def old(lab: Lab) -> Old:
+    return Old(lab.folder)
+
+
+def imported(lab: Lab, old: Old, *words: str) -> dict[str, Any]:
+    """Import into the lab's run directory; the account."""
+    done = lab.call("import", str(old.run_dir), "-o", str(lab.run_dir), "--json", *words)
+    assert done.code == 0, done.err
+    account: dict[str, Any] = done.json()
+    sound = lab.call("verify", str(lab.run_dir))
+    assert sound.code == 0, sound.err
+    return account
+
+
+def with_dataset(lab: Lab, old: Old) -> dict[str, Any]:
+    return imported(lab, old, "--dataset", str(old.dataset))
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def by_prompt(lab: Lab) -> dict[str, dict[str, Any]]:
+    """Prompt -> trajectory, of all that is kept in the batch files."""
+    found = {}
+    for path in lab.run_dir.glob("batch_*.jsonl"):
+        for kept in read_lines(path):
+            found[next(t["value"] for t in kept["conversations"] if t["from"] == "human")] = kept
+    return found
+
+
+def test_three_hundred_rows_with_every_known_fault(lab: Lab, old: Old, server: ModelServer) -> None:
+    rows = prompts(300)
+    old.write(rows)
+    before = bytes_of(old.run_dir)
+    account = with_dataset(lab, old)
+    assert bytes_of(old.run_dir) == before
+
+    expected = Counter(old.expected.values())
+    assert account["rows"] == sum(expected.values()) == 300
+    assert account["pending"] == expected["pending"]
+    assert account["outcomes"] == {
+        "completed": expected["completed"],
+        "partial": expected["partial"],
+        "discarded": expected["discarded"],
+        "failed": 0,
+        "invalid": 0,
+    }
+    assert account["adopted"] == account["in_plan"] == 300 - expected["pending"]
+    assert account["records"] == account["adopted"] + account["duplicates"]
+    assert account["set_aside_why"] == {
+        "torn: no whole JSON object": 6,
+        "no assistant turn: it came to nothing there": 3,
+    }
+    assert account["unknown_tools"] == {INVENTED: 3}
+    assert account["other_tools"] == {THEIRS: {"count": 3, "success": 3, "failure": 0}}
+    entries = lab.entries()
+    status_of = {f"{content_key(row)}#0": old.expected[row] for row in rows if old.expected[row] != "pending"}
+    assert {key: entry["status"] for key, entry in entries.items()} == status_of
+
+    server.respond = turns(2)
+    lab.use_server(server.url)
+    lab.spec |= {"dataset": {"path": str(old.dataset)}, "workers": 16, "batch_size": 20}
+    done = lab.run()
+    assert done.code == 0, done.err
+    assert "warning" not in done.err
+    pending = [row for row in rows if old.expected[row] == "pending"]
+    assert conversations(server) == dict.fromkeys(pending, 1)
+    lab.assert_sound()
+    works = lab.statistics()["works"]
+    assert works.pop("imported") == 300 - len(pending)
+    assert list(works.values()) == [len(pending)]
+    merged = lab.lines()
+    assert [kept["prompt_index"] for kept in merged] == [
+        place for place, row in enumerate(rows) if old.expected[row] != "discarded"
+    ]
+    assert len({str(types_of(kept)) for kept in merged}) == 1
+    again = lab.run()
+    assert again.code == 0
+    assert len(conversations(server)) == len(pending)
+
+
+def types_of(value: Any) -> Any:
+    """Keys and kinds of a line; what is in lists is left out."""
+    if isinstance(value, dict):
+        return {name: types_of(item) for name, item in value.items()}
+    return type(value).__name__
+
+
+def test_the_bytes_that_no_record_could_be_made_of_are_kept(lab: Lab, old: Old) -> None:
+    old.write(prompts(100))
+    with_dataset(lab, old)
+    source = (old.run_dir / "batch_0.jsonl").read_bytes()
+    (torn,) = (lab.run_dir / "imported-batch_0.jsonl.bad").read_bytes().splitlines()
+    assert torn in source
+    assert torn.startswith(b'{"prompt_index": 7,')
+    pieces = json.loads((lab.run_dir / "imported.json").read_text())["set_aside_pieces"]
+    assert {(each["file"], each["line"]) for each in pieces} == {
+        ("batch_0.jsonl", 8),
+        ("batch_1.jsonl", 10),
+        ("batch_6.jsonl", 1),
+    }
+
+
+def test_a_record_becomes_one_of_ours(lab: Lab, old: Old) -> None:
+    old.write_dataset([{"prompt": "p", "level": 3}])
+    old.write_files({"batch_4.jsonl": line(0, "p", 4, ("terminal", THEIRS, INVENTED)) + "\n"})
+    account = with_dataset(lab, old)
+    assert (account["unknown_tools"], account["outcomes"]["discarded"]) == ({INVENTED: 1}, 1)
+    kept = by_prompt(lab)["p"]
+    assert [turn["from"] for turn in kept["conversations"]] == ["human", "gpt", "tool", "tool", "tool", "gpt"]
+    first = kept["conversations"][1]
+    assert (first["value"], first["reasoning"]) == ("On it.", "I look.")
+    assert [call["name"] for call in first["tool_calls"]] == ["terminal", THEIRS, INVENTED]
+    results = [(t["tool_call_id"], t["name"]) for t in kept["conversations"] if t["from"] == "tool"]
+    assert results == [(call["id"], call["name"]) for call in first["tool_calls"]]
+    about = kept["metadata"]
+    assert (about["model"], about["work"], about["row"]) == ("old/model", "imported", '{"level":3}')
+    assert about["timestamp"].startswith("2026-01-15T10:30")
+    assert json.loads(about["unknown_tools"]) == [INVENTED]
+    assert list(kept["tool_stats"]) == list(TOOLS)
+    assert kept["tool_stats"]["terminal"] == {"count": 1, "success": 1, "failure": 0}
+    (entry,) = lab.entries().values()
+    assert entry["cost"] is None
+    assert entry["usage"]["calls_without_usage"] == entry["usage"]["calls"] == 2
+    assert lab.statistics()["tokens"]["calls_without_usage"] == 2
+    assert lab.statistics()["cost"] is None
+    details = json.loads((lab.run_dir / "imported.json").read_text())
+    assert details["system_turns"] == [{"records": 1, "value": predecessor.system_turn()}]
+    tools = json.loads((lab.run_dir / "tools.json").read_text())
+    assert [tool["function"]["name"] for tool in tools] == ["terminal"]
+
+
+def test_equal_prompts_get_their_ordinals_in_order_whatever_the_indices_say(lab: Lab, old: Old) -> None:
+    old.write_dataset(["same", "other", "same", "same"])
+    texts = [line(2, "same", 0, reasoning="first"), line(99, "same", 0, reasoning="second")]
+    old.write_files({"batch_0.jsonl": "\n".join([*texts, line(0, "other", 0)]) + "\n"})
+    account = with_dataset(lab, old)
+    assert (account["in_plan"], account["pending"]) == (3, 1)
+    said = {kept["key"]: kept["conversations"][1]["reasoning"] for kept in lab.lines()}
+    key = content_key("same")
+    assert [said[f"{key}#0"], said[f"{key}#1"]] == ["first", "second"]
+    assert f"{key}#2" not in lab.entries()
+
+
+def test_rows_of_one_prompt_with_other_work_take_the_records_whose_index_points_there(
+    lab: Lab, old: Old
+) -> None:
+    rows = [{"prompt": "same", "cwd": "/a"}, {"prompt": "same", "cwd": "/b"}, {"prompt": "same", "cwd": "/a"}]
+    old.write_dataset(rows)
+    texts = [
+        line(77, "same", 0, reasoning="lost"),
+        line(1, "same", 0, reasoning="b"),
+        line(0, "same", 0, reasoning="a"),
+    ]
+    old.write_files({"batch_0.jsonl": "\n".join(texts) + "\n"})
+    assert with_dataset(lab, old)["pending"] == 0
+    kept = {each["key"]: each["conversations"][1]["reasoning"] for each in lab.lines()}
+    a, b = content_key("same", cwd="/a"), content_key("same", cwd="/b")
+    assert kept == {f"{a}#0": "lost", f"{a}#1": "a", f"{b}#0": "b"}
+
+
+def test_of_more_records_than_rows_the_best_is_planned_and_the_others_are_kept(lab: Lab, old: Old) -> None:
+    old.write_dataset(["p"])
+    texts = [
+        line(0, "p", 0, reasoning="", completed=True),
+        line(0, "p", 0, completed=False),
+        line(0, "p", 0, reasoning="best"),
+        line(1, "elsewhere", 0),
+    ]
+    old.write_files({"batch_0.jsonl": "\n".join(texts)})
+    account = with_dataset(lab, old)
+    assert (account["adopted"], account["in_plan"]) == (4, 1)
+    assert account["outside_plan"] == {"not in the dataset": 1, "surplus": 2}
+    assert [kept["conversations"][1]["reasoning"] for kept in lab.lines()] == ["best"]
+    key = content_key("p")
+    statuses = {key: entry["status"] for key, entry in lab.entries().items()}
+    assert [statuses[f"{key}#{n}"] for n in range(3)] == ["completed", "discarded", "partial"]
+    status = lab.call("status", str(lab.run_dir), "--json").json()
+    assert (status["outside_plan"], status["outcomes"]["completed"]) == (3, 1)
+
+
+def test_white_space_around_a_prompt_does_not_matter(lab: Lab, old: Old) -> None:
+    old.write_dataset(["p\n", "q"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0) + "\n" + line(1, " q", 0) + "\n"})
+    assert with_dataset(lab, old)["pending"] == 0
+
+
+def test_without_a_dataset_every_record_is_a_row(lab: Lab, old: Old, server: ModelServer) -> None:
+    old.write_dataset(["new", "b", "a"])
+    old.write_files({"trajectories.jsonl": line(5, "a", 0) + "\n" + line(6, "b", 0) + "\n" + line(7, "a", 1)})
+    account = imported(lab, old)
+    assert (account["rows"], account["pending"], account["outcomes"]["completed"]) == (3, 0, 3)
+    assert set(lab.entries()) == {f"{content_key('a')}#0", f"{content_key('a')}#1", f"{content_key('b')}#0"}
+    server.respond = turns(1)
+    lab.use_server(server.url)
+    lab.spec["dataset"] = {"path": str(old.dataset)}
+    assert lab.run().code == 0
+    assert conversations(server) == {"new": 1}
+    assert lab.call("status", str(lab.run_dir), "--json").json()["outside_plan"] == 1
+
+
+def test_rows_that_cannot_be_run_count_as_invalid(lab: Lab, old: Old) -> None:
+    old.write_dataset(["p", {"prompt": ""}, "q"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    account = with_dataset(lab, old)
+    assert (account["rows"], account["outcomes"]["invalid"], account["pending"]) == (3, 1, 1)
+
+
+def test_a_second_spec_is_refused_once_the_first_has_run(lab: Lab, old: Old, server: ModelServer) -> None:
+    old.write_dataset(["p", "q"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    with_dataset(lab, old)
+    server.respond = turns(1)
+    lab.use_server(server.url)
+    lab.spec["dataset"] = {"path": str(old.dataset)}
+    assert lab.run("--set", "agent.max_turns=5").code == 0
+    assert lab.run("--set", "agent.max_turns=6").code == 2
+    assert conversations(server) == {"q": 1}
+
+
+def test_filters_of_the_spec_judge_what_was_taken_over(lab: Lab, old: Old, server: ModelServer) -> None:
+    old.write_dataset(["p"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0, reasoning="")})
+    assert with_dataset(lab, old)["reasons"] == {"no_reasoning": 1}
+    lab.use_server(server.url)
+    lab.spec |= {"dataset": {"path": str(old.dataset)}, "filters": {"require_reasoning": False}}
+    assert lab.run().code == 0
+    assert lab.statistics()["outcomes"]["completed"] == 1
+    assert not server.requests
+
+
+def test_two_imports_of_one_directory_are_the_same(lab: Lab, old: Old) -> None:
+    old.write(prompts(100))
+    with_dataset(lab, old)
+    second = lab.folder / "data" / "second"
+    lab.call("import", str(old.run_dir), "--dataset", str(old.dataset), "-o", str(second))
+    assert lab.call("diff", str(lab.run_dir), str(second)).code == 0
+
+
+def test_the_place_that_is_chosen_is_free(lab: Lab, old: Old) -> None:
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    for name in ("my_run", "my_run_imported"):
+        done = lab.call("import", str(old.run_dir))
+        assert done.code == 0, done.err
+        assert f"data/{name}: 1 record" in done.out
+    done = lab.call("import", str(old.run_dir))
+    assert (done.code, "exists already" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nowhere",), "no folder; DIR is a run directory of hermes-agent"),
+        (("empty",), "holds neither batch_N.jsonl nor trajectories.jsonl"),
+        (("ours",), "is a run directory of hermes-run already"),
+        (("old/my_run", "-o", "old/my_run"), "which import never changes"),
+        (("old/my_run", "-o", "old/my_run/new"), "which import never changes"),
+        (("old/my_run", "-o", "empty"), "exists already"),
+        (("old/my_run", "-o", "new/.name"), "is no run name"),
+        (("old/my_run", "-o", "new/name", "--dataset", "none.jsonl"), "none.jsonl"),
+        ((), "dir"),
+    ],
+)
+def test_what_cannot_be_imported_is_refused(lab: Lab, old: Old, words: tuple[str, ...], message: str) -> None:
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    for name in ("empty", "ours"):
+        (lab.folder / name).mkdir()
+    (lab.folder / "ours" / "journal.jsonl").touch()
+    before = bytes_of(old.run_dir)
+    done = lab.call("import", *words)
+    assert done.code == 2, done.err
+    assert message in done.err.lower() if message == "dir" else message in done.err
+    assert bytes_of(old.run_dir) == before
+    assert not (lab.folder / "new").exists() or not any((lab.folder / "new").iterdir())
+
+
+def test_a_file_cut_at_any_byte_gives_the_records_before(lab: Lab, old: Old) -> None:
+    whole = (line(0, "p ø", 0) + "\n" + line(1, "q", 0) + "\n").encode()
+    for number, cut in enumerate(range(1, len(whole), len(whole) // 12)):
+        old.write_files({"batch_0.jsonl": whole[:cut]})
+        out = lab.folder / "cut" / f"run{number}"
+        done = lab.call("import", str(old.run_dir), "-o", str(out), "--json")
+        assert done.code == 0, done.err
+        assert done.json()["records"] == whole[:cut].count(b"\n") + 0
+        assert done.json()["lines"] == done.json()["records"] + done.json()["set_aside"]
