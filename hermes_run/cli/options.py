@@ -111,6 +111,10 @@ def warn(spec: Spec, settings: Settings) -> None:
         complain(f"warning: {text}")
 
 
+MOST_SHARDS = 100_000
+"""More parts than any cluster has; a typo is told before it makes an empty run."""
+
+
 def retry_set(lists: Sequence[str] | None) -> frozenset[str]:
     """The outcomes of `--retry`, `failed` when it was not given. Raises UsageError."""
     if lists is None:
@@ -124,6 +128,18 @@ def retry_set(lists: Sequence[str] | None) -> frozenset[str]:
     if not names or ("none" in names and len(names) > 1):
         raise UsageError(f"--retry takes some of {', '.join(RETRIABLE)}, or none alone")
     return frozenset(names) - {"none"}
+
+
+def shard_of(text: str | None) -> str | None:
+    """`--shard K/N` as it is used in names, or None. Raises UsageError."""
+    if text is None:
+        return None
+    number, slash, count = text.partition("/")
+    if not (slash and number.isascii() and number.isdigit() and count.isascii() and count.isdigit()):
+        raise UsageError(f'--shard: "{text}" is no part; it takes K/N, such as 1/4 for the first of four')
+    if not 1 <= int(number) <= int(count) <= MOST_SHARDS:
+        raise UsageError(f"--shard: K goes from 1 to N, and N to {MOST_SHARDS}; it is {text}")
+    return f"{int(number)}/{int(count)}"
 
 
 def continuing(words: Sequence[str]) -> str:

@@ -7,11 +7,19 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.cli.options import add_run_options, continuing, read_spec, retry_set, settings_of, warn
+from hermes_run.cli.options import (
+    add_run_options,
+    continuing,
+    read_spec,
+    retry_set,
+    settings_of,
+    shard_of,
+    warn,
+)
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, columns, count_of, number
 from hermes_run.cli.report import complain, say
-from hermes_run.errors import HermesRunError, UsageError
+from hermes_run.errors import HermesRunError
 
 if TYPE_CHECKING:
     import argparse
@@ -45,8 +53,7 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
         return distributions.main(["--json"] if arguments.json else [], trouble)
     if arguments.api_key is not None:
         complain(f"warning: {_KEY_IS_VISIBLE}")
-    if arguments.shard is not None:
-        raise UsageError("--shard is not available yet in this version of hermes-run; leave it out")
+    shard = shard_of(arguments.shard)
     retry = retry_set(arguments.retry)
     settings = settings_of(arguments)
     spec = read_spec(arguments.spec, arguments, settings)
@@ -62,6 +69,7 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
         accept_spec_change=arguments.accept_spec_change,
         allow_host_code=arguments.allow_host_code,
         api_key=arguments.api_key,
+        shard=shard,
     )
     if arguments.dry_run:
         from hermes_run.runner import flow

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import xxhash
 from msgspec import Struct
 
-from hermes_run.core.keys import unpack_key
+from hermes_run.core.keys import shard_of, unpack_key
 from hermes_run.core.task import PromptTask
 from hermes_run.dataset.files import is_plain, open_text, read_line_at, read_lines
 from hermes_run.dataset.rows import BadRow, Row, parse_row
@@ -37,12 +37,19 @@ class InvalidRow(Struct, frozen=True):
 
 
 class Selection(Struct, frozen=True):
-    """What of a dataset is planned, and how often."""
+    """What of a dataset is planned, and how often. `shard` is "K/N" (K from 1), or "" for all of it."""
 
     prompt_field: str = "prompt"
     max_samples: int | None = None
     dedupe: bool = False
     samples: int = 1
+    shard: str = ""
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Which part of how many, from 0."""
+        number, _, count = (self.shard or "1/1").partition("/")
+        return int(number) - 1, int(count)
 
 
 class Rollout(Struct, frozen=True):
@@ -232,26 +239,32 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     plan = Plan(path, selection)
     hasher = xxhash.xxh3_128()
     known: set[bytes] = set()
+    part, parts = selection.part
     lines = islice(read_lines(path, hasher), selection.max_samples)
     for prompt_index, (number, offset, line) in enumerate(lines):
-        plan.rows += 1
         try:
             row = parse_row(line, selection.prompt_field)
         except BadRow as bad:
             plan.invalid.append(InvalidRow(number, prompt_index, str(bad)))
             continue
-        content = bytes.fromhex(row.key)
+        key = row.key
+        if parts > 1 and shard_of(key, parts) != part:
+            continue
+        content = bytes.fromhex(key)
         if selection.dedupe:
             if content in known:
                 plan.removed += 1
-                plan.rows -= 1
                 continue
             known.add(content)
         _count_image(plan, row, number)
         plan.add(content, offset, prompt_index)
     plan.dataset_hash = hasher.hexdigest()
     if plan.invalid and not skip_bad_rows:
+        plan.rows = len(plan) + len(plan.invalid)
         raise DatasetError(describe_bad_rows(plan))
+    if part:
+        plan.invalid.clear()  # they belong to the first part
+    plan.rows = len(plan) + len(plan.invalid)
     plan.settle()
     return plan
 

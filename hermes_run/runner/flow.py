@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.dataset.plan import Plan, Selection, make_plan
@@ -40,9 +41,10 @@ async def run(
     themselves is in the report.
     """
     options = options or RunOptions()
+    spec = shard_of_spec(spec, options)
     started = time.monotonic()
     with StopSignal() as signals:
-        plan = plan_of(spec)
+        plan = plan_of(spec, options)
         tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
         check_descriptors(spec)
@@ -64,16 +66,27 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     """`--dry-run`: the plan, without a model call and without a sandbox. Raises like `run`."""
     from hermes_run.runner.dryrun import describe_plan
 
-    plan = plan_of(spec)
+    options = options or RunOptions()
+    spec = shard_of_spec(spec, options)
+    plan = plan_of(spec, options)
     check_toolsets(spec, settings)
     make_backends(spec, settings, plan)
-    return describe_plan(spec, settings, plan, options or RunOptions())
+    return describe_plan(spec, settings, plan, options)
 
 
-def plan_of(spec: Spec) -> Plan:
-    """The plan of a spec's dataset. Raises DatasetError."""
+def shard_of_spec(spec: Spec, options: RunOptions) -> Spec:
+    """The spec of a part: the same work in a run directory of its own, `<run_name>.K-of-N`."""
+    if options.shard is None:
+        return spec
+    return replace(spec, run_name=f"{spec.run_name}.{options.shard.replace('/', '-of-')}")
+
+
+def plan_of(spec: Spec, options: RunOptions) -> Plan:
+    """The plan of a spec's dataset, or of a part of it. Raises DatasetError."""
     chosen = spec.dataset
-    selection = Selection(chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples)
+    selection = Selection(
+        chosen.prompt_field, chosen.max_samples, chosen.dedupe, spec.samples, options.shard or ""
+    )
     return make_plan(chosen.path, selection, skip_bad_rows=chosen.on_bad_row == "skip")
 
 

@@ -16,6 +16,7 @@ class RunOptions:
         accept_spec_change: go on although the work fingerprint changed.
         allow_host_code: let the spec's own code run outside the sandbox where it asks for it.
         api_key: wins over the spec's key variable.
+        shard: "K/N" (K from 1): only that part of the key space, in a run directory of its own.
     """
 
     resume: bool = True

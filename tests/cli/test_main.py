@@ -61,7 +61,8 @@ def test_a_command_of_a_later_version_is_refused_by_name(name: str, cli: Cli) ->
         (["schema", "run-spce"], 'did you mean "run-spec"'),
         (["distributions", "sience"], 'did you mean "science"'),
         (["a.yaml", "--retry", "partail"], 'did you mean "partial"'),
-        (["a.yaml", "--shard", "1/2"], "--shard is not available yet"),
+        (["a.yaml", "--shard", "3/2"], "--shard: K goes from 1 to N"),
+        (["a.yaml", "--shard", "half"], '"half" is no part; it takes K/N'),
         (["--dataset-file", "x.jsonl"], "--batch-size"),
     ],
 )
