@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.keys import unpack_key
 from hermes_run.core.toolsets import draw
 from hermes_run.runner.backends import backend_name
+from hermes_run.runner.snapshot import Snapshot
 from hermes_run.store import layout
 from hermes_run.store.journal import JournalView
 
@@ -21,12 +22,17 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
     """The plan as the contract's `--dry-run` object, with the backends beside it.
 
     `toolsets` counts in how many planned rollouts each is drawn. `forecast` is None: there is no price
-    or pilot to forecast from.
+    or pilot to forecast from. Raises SpecChanged and JournalDamaged as the run would.
     """
-    view = JournalView(spec.output.dir / spec.run_name / layout.JOURNAL)
+    folder = spec.output.dir / spec.run_name
+    view = JournalView(folder / layout.JOURNAL)
     drawn: Counter[str] = Counter()
     done = pending = 0
     try:
+        if not options.fresh:
+            view.refuse_damage()
+            accept = options.accept_spec_change
+            Snapshot(spec, settings).check(folder, view, has_entries=view.lines > 0, accept=accept)
         for rollout in plan.rollouts():
             status = None if options.fresh else view.fold.status(rollout.key)
             is_elsewhere = view.fold.is_line_elsewhere(rollout.key)

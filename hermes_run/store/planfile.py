@@ -101,7 +101,10 @@ def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
         content = msgspec.json.decode((folder / layout.PLAN).read_bytes(), type=PlanFile)
         keys = (folder / layout.PLAN_KEYS).read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"{folder}: there is no plan here; is it a run directory?") from None
+        raise UsageError(
+            f"{folder}: there is no plan here. RUN is <output.dir>/<run_name>; if this is one, "
+            "running its spec again writes the plan anew"
+        ) from None
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"{folder / layout.PLAN}: damaged ({error}); running the spec again writes it anew"

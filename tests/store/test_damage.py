@@ -230,3 +230,42 @@ def test_a_second_line_for_a_key_that_is_done_is_set_aside(lab: Lab) -> None:
         stream.write(lines_of(batch)[1])
     resume(lab)
     assert ran_anew(lab) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["trajectories.jsonl", "statistics.json", "manifest.jsonl", "checkpoint.json"]
+)
+def test_a_missing_derived_file_is_damage_and_the_next_run_writes_it_anew(lab: Lab, name: str) -> None:
+    (lab.run_dir / name).unlink()
+    found = lab.call("verify", str(lab.run_dir))
+    assert found.code == 1
+    assert name in found.out + found.err
+    resume(lab)
+
+
+def test_repair_writes_nothing_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab")
+    theirs = lab.folder / "theirs"
+    theirs.mkdir()
+    (theirs / "batch_0.jsonl").write_text('{"prompt_index": 0, "conversations": [], "completed": true}\n')
+    (theirs / "checkpoint.json").write_text("{}")
+    before = sorted(path.name for path in theirs.iterdir())
+    refused = lab.call("repair", str(theirs))
+    assert refused.code == 2, refused.err
+    assert "nothing to repair from" in refused.err
+    assert sorted(path.name for path in theirs.iterdir()) == before
+
+
+def test_a_dry_run_refuses_what_the_run_would_refuse(lab: Lab) -> None:
+    lab.spec["agent"] = {"max_turns": 3}
+    refused = lab.run("--dry-run")
+    assert refused.code == 2
+    assert "agent.max_turns" in refused.err
+    assert lab.run("--dry-run", "--accept-spec-change").code == 0
+    assert lab.run("--dry-run", "--fresh").code == 0
+    del lab.spec["agent"]
+    journal = lab.run_dir / "journal.jsonl"
+    journal.write_bytes(damage_middle(journal.read_bytes()))
+    damaged = lab.run("--dry-run")
+    assert damaged.code == 2
+    assert "hermes-run repair" in damaged.err
