@@ -51,7 +51,7 @@ class ToolResult(Struct, frozen=True, tag="tool"):
 Message: TypeAlias = System | User | Assistant | ToolResult
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """Tokens and money of some model calls. Sums with `+`.
 
     Unknown is not zero: the last two fields count what was not reported.

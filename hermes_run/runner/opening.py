@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hermes_run.core.trajectory import Status
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.runner.resources import make_filters
 from hermes_run.runner.snapshot import Snapshot, remembered
@@ -16,6 +17,7 @@ from hermes_run.store.journal import Journal
 from hermes_run.store.judging import judge_again
 from hermes_run.store.planfile import write_plan
 from hermes_run.store.recovery import recover
+from hermes_run.store.reusing import Reuse
 from hermes_run.store.verify import forget_hashes
 
 if TYPE_CHECKING:
@@ -76,6 +78,12 @@ def open_run(
             opened.journal.close()
 
 
+def untried(plan: Plan, journal: Journal) -> Iterator[bytes]:
+    """The planned rollouts without an outcome that has a trajectory, in dataset order."""
+    tried = (None, Status.FAILED.value)
+    return (each.key for each in plan.rollouts() if journal.fold.status(each.key) in tried)
+
+
 def refuse_if_locked(folder: Path) -> None:
     """Raises RunLocked when a living process works in the run directory."""
     if folder.exists():
@@ -108,6 +116,10 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         forget_hashes(folder)
         snapshot.write(folder)
         write_plan(folder, plan)
+        reuse = Reuse(folder, journal, snapshot.work, filters, spec.batch_size)
+        for other in spec.reuse:
+            taken = reuse.take_over(other, untried(plan, journal))
+            warnings.append(f"{taken} rollouts were taken over from {other} (reuse)")
     except BaseException:
         journal.close()
         raise

@@ -57,6 +57,7 @@ OUT = (
     "agent.prefill_messages_file",
     "filters",
     "engine",
+    "reuse",
     "output",
     "logging",
     "sources",

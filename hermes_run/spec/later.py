@@ -25,7 +25,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
     ("limits", "requests_per_minute"): None,
     ("limits", "tokens_per_minute"): None,
     ("engine", "processes"): 1,
-    ("reuse",): [],
 }
 """Key -> the one value it can have for now, its default."""
 

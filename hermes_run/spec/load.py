@@ -89,6 +89,7 @@ def _well_shaped(tree: Node, mistakes: Mistakes, settings: Settings) -> Draft:
 def _check_meaning(draft: Draft) -> Distribution | None:
     refuse_what_is_not_there(draft)
     meaning.check_files(draft)
+    meaning.check_reuse(draft)
     meaning.check_model(draft)
     meaning.check_routing(draft)
     meaning.check_toolsets(draft)
@@ -103,6 +104,7 @@ def _build(
         found = draft.path_at((section, key))
         if found is not None:
             plain[section][key] = found
+    plain["reuse"] = [draft.path_at(("reuse", at)) for at in range(len(plain.get("reuse", ())))]
     model = plain.setdefault("model", {})
     model["extra_body"] = draft.value(("model", "extra_body"), {})
     model["api_key_env"] = meaning.key_variable_of(draft)

@@ -10,7 +10,7 @@ from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import UnknownName
 from hermes_run.spec.keys_and_hosts import Address, known_variable, may_send, pair_to_add, parse_url
-from hermes_run.spec.locate import shown
+from hermes_run.spec.locate import shown, shown_path
 from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -39,6 +39,21 @@ def check_files(draft: Draft) -> None:
             f"the dataset lies in the run directory {run_dir}, where the run writes; "
             "move it elsewhere or choose another run_name",
         )
+
+
+def check_reuse(draft: Draft) -> None:
+    """What is reused are run directories that are there, and not the run's own."""
+    written = draft.value(("reuse",), [])
+    for at in range(len(written) if isinstance(written, list) else 0):
+        run = draft.path_at(("reuse", at))
+        if run is None or draft.is_spoiled(("reuse", at)):
+            continue
+        if not os.path.isfile(run / "journal.jsonl"):  # noqa: PTH113 - no name makes it raise
+            draft.note(
+                ("reuse", at),
+                f"{shown_path(run)} is no run directory (it has no journal.jsonl); "
+                "paths count from the folder of the file they are in",
+            )
 
 
 def check_model(draft: Draft) -> None:

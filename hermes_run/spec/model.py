@@ -162,6 +162,7 @@ class Spec:
     toolsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filters: FiltersSpec = field(default_factory=FiltersSpec)
     engine: EngineSpec = field(default_factory=EngineSpec)
+    reuse: tuple[Path, ...] = ()
     output: OutputSpec = field(default_factory=OutputSpec)
     logging: LoggingSpec = field(default_factory=LoggingSpec)
     prefill: tuple[dict[str, str], ...] = ()

@@ -12,12 +12,15 @@ LOST = "lost"
 """Status of a journal line that says: this trajectory line was found damaged. If it is the one that
 counts, and no older one, its rollout is pending."""
 
-ROLLOUT, ADOPTED, JUDGED = "rollout", "adopted", "judged"
+ROLLOUT, ADOPTED, JUDGED, REUSED = "rollout", "adopted", "judged", "reused"
 """Where a journal line comes from: a rollout just run; a trajectory line found without an entry (its
-rollout was paid for all the same); a kept line judged again (nothing was paid)."""
+rollout was paid for all the same); a kept line judged again; a rollout of another run taken over."""
+
+UNPAID = (JUDGED, REUSED)
+"""Lines for which this run paid nothing: `spent` leaves them out."""
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):
     """What a rollout came to, with nothing volatile in it.
 
     Attributes:
@@ -49,7 +52,7 @@ class Entry(Struct, frozen=True):
     error: str
 
 
-class JournalLine(Entry, frozen=True):
+class JournalLine(Entry, frozen=True, gc=False):
     """An entry and where its line is. `batch` and the rest are scheduling fields.
 
     `offset` and `length` (without the newline) are in `batch_<batch>.jsonl`; `length` 0: no line.

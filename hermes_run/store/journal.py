@@ -16,6 +16,7 @@ from hermes_run.store.disk import Appender, telling_of_full_disk
 from hermes_run.store.entry import (
     JUDGED,
     LOST,
+    UNPAID,
     JournalLine,
     Place,
     decode_line,
@@ -63,7 +64,7 @@ class Fold:
         if place.status == LOST:
             self._index.pop(key, None)
             return
-        if place.source != JUDGED:
+        if place.source not in UNPAID:
             self.spent += place.usage
         code = _CODES[place.status]
         before = self._index.get(key)

@@ -165,7 +165,6 @@ USED: dict[tuple[str, ...], Any] = {
     ("limits", "requests_per_minute"): "1",
     ("limits", "tokens_per_minute"): "1",
     ("engine", "processes"): "2",
-    ("reuse",): "[data/other]",
 }
 
 
