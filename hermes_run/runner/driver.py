@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,8 @@ class Driver:
 
     async def run(self, resources: Resources, signals: StopSignal) -> None:
         """Run all that is pending, or as far as it goes."""
+        gc.freeze()  # what is imported by now stays
+        gc.enable()
         pool = ThreadPoolExecutor(1, thread_name_prefix="hermes-run-sync")
         syncing = asyncio.create_task(self._keep_synced(pool))
         try:
