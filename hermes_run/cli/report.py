@@ -170,10 +170,22 @@ def _account(error: BaseException) -> str:
     return "\n".join(
         (
             f"hermes-run {__version__}, Python {platform.python_version()}, {platform.platform()}",
-            f"command: {' '.join(sys.argv)}",
+            f"command: {_command_without_key()}",
             "".join(traceback.format_exception(error)),
         )
     )
+
+
+def _command_without_key() -> str:
+    """The command line; what fails before the options are read knows of no secret yet."""
+    words: list[str] = []
+    for word in sys.argv:
+        option, equals, _ = word.replace("_", "-").partition("=")
+        if words and words[-1].replace("_", "-") == "--api-key":
+            words.append("[redacted]")
+        else:
+            words.append("--api-key=[redacted]" if option == "--api-key" and equals else word)
+    return " ".join(words)
 
 
 def _keep(text: str, folder: Path | None) -> Path:

@@ -31,6 +31,7 @@ from hermes_run.models.requests import encode_json
 from hermes_run.models.thinking import split_thinking
 from hermes_run.models.verdicts import Unusable, Verdict, scrub
 
+_SHORTEST_KEY = 16
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
 _FILTERED = frozenset(
     {"content_filter", "content-filter", "safety", "recitation", "prohibited_content", "blocklist", "spii"}
@@ -237,6 +238,19 @@ def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage)
     return bool(endings & _LENGTH)
 
 
+def _without(secret: str, body: bytes) -> bytes:
+    """The body without the key, which a proxy's echo would carry into the dataset.
+
+    A short key is a placeholder (`EMPTY`, `none`), and may be any word of a reply.
+    """
+    if len(secret) < _SHORTEST_KEY:
+        return body
+    for form in (secret, secret.replace("/", "\\/")):
+        if form.encode("utf-8", "surrogatepass") in body:
+            body = body.replace(form.encode("utf-8", "surrogatepass"), b"[redacted]")
+    return body
+
+
 def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> Reply:
     """The reply in a 200's body.
 
@@ -244,12 +258,12 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
         body: as it came.
         used_ids: tool-call ids of the conversation so far; those of this reply are added.
         turn: number of replies before this one, for ids that the provider left out or used twice.
-        secret: masked in texts.
+        secret: the key that was sent: masked wherever the reply repeats it.
 
     Raises Unusable with the verdict and what the call was billed.
     """
     try:
-        data = decode_body(body)
+        data = decode_body(_without(secret, body))
     except ValueError:
         raise Unusable(Verdict("retry", "the reply is no JSON"), UNKNOWN_USAGE) from None
     usage = read_usage(data.get("usage") if isinstance(data, dict) else None)

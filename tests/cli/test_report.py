@@ -147,3 +147,16 @@ def test_a_reader_that_went_away_is_no_reason_to_fail(monkeypatch: pytest.Monkey
         monkeypatch.setattr("sys.stdout", gone)
         say("first")
         say("second")
+
+
+@pytest.mark.parametrize("words", [["--api-key", "can ary"], ["--api_key", "can ary"], ["--api_key=can ary"]])
+def test_the_log_of_a_bug_before_the_options_are_read_holds_no_key(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["hermes-run", "spec.yaml", *words, "--json"])
+    assert end(ZeroDivisionError("x"), Trouble(folder=tmp_path)) == 3
+    assert "bug" in capsys.readouterr().err
+    (log,) = tmp_path.iterdir()
+    assert "can ary" not in log.read_text()
+    assert "spec.yaml" in log.read_text()
+    assert "--json" in log.read_text()

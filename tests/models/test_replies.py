@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from hermes_run.core.messages import Reply, Usage
 from hermes_run.models.replies import read_reply, read_usage
 from hermes_run.models.verdicts import Unusable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def read(
@@ -194,3 +197,23 @@ def test_text_that_utf8_cannot_hold_is_replaced_in_the_one_way(raw: bytes, text:
 def test_a_body_nested_too_deeply_is_no_crash() -> None:
     with pytest.raises(Unusable):
         read_reply(b"[" * 100_000, set(), 0)
+
+
+@pytest.mark.parametrize("escape", [str, lambda body: body.replace("/", "\\/")])
+def test_a_key_that_a_reply_repeats_does_not_get_into_the_dataset(escape: Callable[[str], str]) -> None:
+    key = "sk-canary/7Zq+Xw9vT3mK5pL2==end"
+    call = {
+        "id": key,
+        "type": "function",
+        "function": {"name": "terminal", "arguments": f'{{"command": "{key}"}}'},
+    }
+    message = {"role": "assistant", "content": f"Bearer {key}", "reasoning": key, "tool_calls": [call]}
+    body = {"model": key, "choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    reply = read_reply(escape(json.dumps(body)).encode(), set(), 0, key)
+    assert key not in repr(reply)
+    assert reply.message.text == "Bearer [redacted]"
+
+
+def test_a_placeholder_for_a_key_is_a_word_like_any_other() -> None:
+    body = {"choices": [{"message": {"content": "the list is EMPTY"}, "finish_reason": "stop"}]}
+    assert read_reply(json.dumps(body).encode(), set(), 0, "EMPTY").message.text == "the list is EMPTY"
