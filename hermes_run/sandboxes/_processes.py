@@ -166,7 +166,13 @@ def kill_all(find: Callable[[], set[int]]) -> None:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each, whoever is gone by now."""
+    """Send a signal to each, whoever is gone by now.
+
+    A control group lists a process that is just ending as 0, and to `kill` 0 is the caller's own group
+    and -1 is everybody: no number that is not one process is ever passed on.
+    """
     for pid in pids:
+        if pid <= 1 or pid == os.getpid():
+            continue
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

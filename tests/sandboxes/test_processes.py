@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from hermes_run.sandboxes._processes import Process, call_members, descendants, kill_all, process_table
 
 _TICKS = 100
@@ -73,3 +75,23 @@ def test_forkers_do_not_get_away() -> None:
     finally:
         root.kill()
         root.wait()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1])
+def test_a_signal_is_never_sent_to_a_group_or_to_everybody(number: int) -> None:
+    """A control group lists processes that are just ending as 0. In a pid namespace, should it fail."""
+    program = (
+        "import os, signal; from hermes_run.sandboxes._processes import send;"
+        f"send([{number}, os.getpid()], signal.SIGTERM); print('alive', flush=True)"
+    )
+    contained = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+    done = subprocess.run(
+        [*contained, sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        check=False,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.stdout == "alive\n", done.stderr
