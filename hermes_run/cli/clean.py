@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json
-from hermes_run.cli.report import say
+from hermes_run.cli.report import complain, say
 from hermes_run.core.registry import BACKENDS, load
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(words: Sequence[str], _trouble: Trouble) -> int:
-    """Remove leftovers of every available backend."""
+    """Remove leftovers of every available backend. Ends with 1 when something cannot be removed."""
     parser = Parser(
         "clean",
         "Remove what dead runs left behind: sandboxes, their folders. Nothing of a living run is touched.",
@@ -35,20 +35,30 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     from hermes_run.cli.options import settings_of
 
     name = arguments.run.rstrip("/").rpartition("/")[2] if arguments.run else ""
-    found = []
+    found: list[dict[str, str]] = []
+    kept: list[dict[str, str]] = []
     for backend, leftover in _leftovers(settings_of(arguments)):
         if name and leftover.run != name:
             continue
         if not arguments.dry_run:
             backend.remove(leftover)
-        found.append({"backend": backend.name, "run": leftover.run, "what": leftover.what})
+        is_there = not arguments.dry_run and leftover in backend.leftovers()
+        entry = {"backend": backend.name, "run": leftover.run, "what": leftover.what}
+        (kept if is_there else found).append(entry)
     if arguments.json:
-        say(as_json({"would_remove" if arguments.dry_run else "removed": found}))
+        left = {"left": kept} if kept else {}
+        say(as_json({"would_remove" if arguments.dry_run else "removed": found, **left}))
     else:
         verb = "would remove" if arguments.dry_run else "removed"
-        lines = [f"{verb} {entry['what']} ({entry['backend']}, run {entry['run']})" for entry in found]
-        say("\n".join(lines) or "nothing was left behind")
-    return 0
+        say("\n".join(f"{verb} {_told(entry)}" for entry in found) or "nothing was left behind")
+    for entry in kept:
+        complain(f"hermes-run: cannot remove {_told(entry)}: something in it is in use; try again later")
+    return 1 if kept else 0
+
+
+def _told(entry: dict[str, str]) -> str:
+    whose = f"run {entry['run']}" if entry["run"] else "of a run that had only begun"
+    return f"{entry['what']} ({entry['backend']}, {whose})"
 
 
 def _leftovers(settings: Settings) -> Iterator[tuple[Backend, Leftover]]:

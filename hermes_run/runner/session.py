@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
 import time
 import traceback
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from hermes_run.runner.resources import Resources
 
 _log = logging.getLogger("hermes_run.session")
+_MOST_TOLD = 300
+_NUMBER = re.compile(r"\d+(?:[.,:]\d+)*")
 _TIMED_OUT = '{"error": "not finished: the time limit of the prompt (agent.prompt_timeout_s) passed"}'
 
 
@@ -175,23 +178,29 @@ async def prepare(sandbox: Sandbox, task: PromptTask, setup: tuple[str, ...], ti
         command = f"mkdir -p -- {folder} && cat > {quoted}"
         result = await sandbox.exec(command, stdin=restore_bytes(text), timeout_s=timeout_s)
         if result.exit_code:
+            why = told(task, f"file {path!r}", result.output)
             raise SandboxError(
-                f"the file {path!r} of the row cannot be written: {last_line(result.output)}",
-                reason="sandbox_start",
+                f"the file {path!r} of the row cannot be written: {why}", reason="sandbox_start"
             )
     for number, command in enumerate((*setup, *task.setup), 1):
         result = await sandbox.exec(command, timeout_s=timeout_s, keep_state=True)
         if result.exit_code:
             why = f"after {timeout_s:g} s" if result.timed_out else f"(exit code {result.exit_code})"
-            raise SandboxError(
-                f"set-up command {number} failed {why}: {last_line(result.output)}", reason="sandbox_start"
-            )
+            said = told(task, f"set-up command {number}", result.output)
+            raise SandboxError(f"set-up command {number} failed {why}: {said}", reason="sandbox_start")
 
 
-def last_line(output: bytes) -> str:
-    """The last line of an output that says something, short."""
+def told(task: PromptTask, what: str, output: bytes) -> str:
+    """The last line of an output that says something: as it is to run.log, without what varies returned.
+
+    An entry's error is the same in equal runs: no numbers (a process, a port, a time), no temporary path.
+    """
+    from hermes_run.models.verdicts import scrub
+
     lines = output.decode("utf-8", "replace").split("\n")
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:300]
+    line = next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:_MOST_TOLD]
+    _log.info("%s %s: %s", task.key, what, line)
+    return _NUMBER.sub("…", scrub(line))
 
 
 async def run_prompt(task: PromptTask, resources: Resources) -> Outcome:

@@ -101,6 +101,22 @@ def test_a_failing_setup_fails_the_prompt_before_any_model_call(lab: Lab, server
     lab.assert_sound()
 
 
+def test_equal_runs_whose_setup_fails_have_equal_manifests_and_the_words_in_the_log(
+    lab: Lab, server: ModelServer
+) -> None:
+    lab.use_server(server.url)
+    said = "echo pid $$ port 127.0.0.1:$RANDOM in $(mktemp -d) at $(date +%N)"
+    lab.write_rows([{"prompt": "a", "setup": [f"{said}; exit 3"]}, {"prompt": "b", "setup": ["cd /$RANDOM"]}])
+    texts = []
+    for name in ("one", "two"):
+        lab.spec["run_name"] = name
+        assert lab.run().code == 1
+        texts.append((lab.run_dir / "manifest.jsonl").read_text())
+        assert "port 127.0.0.1:" in (lab.run_dir / "run.log").read_text()
+    assert texts[0] == texts[1]
+    assert "exit code 3" in texts[0]
+
+
 def test_a_prompt_that_runs_out_of_time_is_partial_with_every_call_answered(
     lab: Lab, server: ModelServer
 ) -> None:

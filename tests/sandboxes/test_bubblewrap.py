@@ -126,6 +126,9 @@ def test_start_that_fails_says_the_cure(tmp_path: Path, monkeypatch: pytest.Monk
 def test_errors_name_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_on_path(tmp_path, monkeypatch, 'echo "bwrap: bad: $*" >&2; exit 1')
     assert "hermes-run-" not in str(failure())
+    said = 'for word; do case $word in /*/etc-none) echo "bwrap: no $word" >&2;; esac; done; exit 1'
+    put_on_path(tmp_path, monkeypatch, said)
+    assert str(failure()).endswith("bwrap: no <folder>/etc-none")
 
 
 def test_hanging_starts_hold_up_nobody_who_has_a_slot(
