@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
-from hermes_run.cli.plain import as_json, number
+from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hermes_run.cli.report import Trouble
+    from hermes_run.store.comparison import Comparison
 
 _SHOWN = 20  # of each kind, unless --all
+_LINES_AT_ONCE = 1000
+
+_EPILOG = """\
+In git, where a manifest.jsonl is committed, as a difftool:
+  git config difftool.hermes-run.cmd 'hermes-run diff "$LOCAL" "$REMOTE"'
+  git difftool -y -t hermes-run HEAD~1 -- data/coding/manifest.jsonl
+`hermes-run status --help` says how `git diff` itself shows manifests readably."""
 
 
 def main(words: Sequence[str], _trouble: Trouble) -> int:
     """Compare two runs. Returns 1 when an entry differs or is only in one of them."""
-    parser = Parser("diff", "What two runs have in common, and what not. Exit code 1: they differ.")
+    parser = Parser("diff", "What two runs have in common, and what not. Exit code 1: they differ.", _EPILOG)
     parser.add_argument("a", metavar="A", help="a run directory or a manifest file")
     parser.add_argument("b", metavar="B", help="another one")
+    parser.add_argument(
+        "--trajectories",
+        action="store_true",
+        help="for changed rollouts, the first turn in which their trajectories differ",
+    )
     parser.add_argument(
         "--all", action="store_true", help=f"every key, not only the first {_SHOWN} of a kind"
     )
@@ -30,39 +44,48 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     arguments = parser.parse(words)
     a, b = run_path(arguments.a), run_path(arguments.b)
 
-    from hermes_run.store import inspect
+    from hermes_run.store.comparison import compare
 
-    found = inspect.diff(a, b)
-    say(as_json(found) if arguments.json else _text(found, arguments.a, arguments.b, show_all=arguments.all))
-    return 1 if found["only_a"] or found["only_b"] or found["changed"] else 0
+    found = compare(a, b)
+    parted = None
+    if arguments.trajectories:
+        from hermes_run.store.parting import partings
 
+        parted = partings(a, b, found.changed())
+    if arguments.json:
+        _say_all(_json(found, parted))
+    else:
+        from hermes_run.cli.difference import Difference
 
-def _text(found: dict[str, Any], a: str, b: str, *, show_all: bool) -> str:
-    shown = None if show_all else _SHOWN
-    lines = [
-        (
-            f"{number(found['same'])} the same, {number(len(found['changed']))} changed, "
-            f"{number(len(found['only_a']))} only in {a}, {number(len(found['only_b']))} only in {b}"
-        )
-    ]
-    lines += _listed("-", found["only_a"], shown)
-    lines += _listed("+", found["only_b"], shown)
-    changed = [
-        f"{entry['key']}  {', '.join(_change(*field) for field in entry['fields'].items())}"
-        for entry in found["changed"]
-    ]
-    lines += _listed("~", changed, shown)
-    if found["spec"]:
-        lines += ["spec:", *(f"  {_change(*field)}" for field in found["spec"].items())]
-    return "\n".join(lines)
+        text = Difference(found, (arguments.a, arguments.b), None if arguments.all else _SHOWN)
+        _say_all(text.lines())
+        if parted is not None:
+            _say_all(text.parting_lines(parted))
+    return 0 if found.is_equal else 1
 
 
-def _change(name: str, values: Sequence[Any]) -> str:
-    before, after = (json.dumps(value, ensure_ascii=False) for value in values)
-    return f"{name}: {before} -> {after}"
+def _json(found: Comparison, parted: Iterator[dict[str, Any]] | None) -> Iterator[str]:
+    """One JSON object; an entry of its long lists is a line, so that a million of them need no memory."""
+    yield "{"
+    yield from _json_list("only_a", map(json.dumps, found.only_a))
+    yield from _json_list("only_b", map(json.dumps, found.only_b))
+    yield f'  "same": {found.same},'
+    yield from _json_list("changed", (line.decode() for line in found.differing))
+    if parted is not None:
+        yield from _json_list("trajectories", (json.dumps(each, ensure_ascii=False) for each in parted))
+    yield as_json(found.about)[len("{\n") :]
 
 
-def _listed(mark: str, texts: Sequence[str], shown: int | None) -> Iterable[str]:
-    yield from (f"{mark} {text}" for text in texts[:shown])
-    if shown is not None and len(texts) > shown:
-        yield f"{mark} and {number(len(texts) - shown)} more (--all shows them)"
+def _json_list(name: str, items: Iterable[str]) -> Iterator[str]:
+    before = f'  "{name}": ['
+    for item in items:
+        yield before
+        before = f"    {item},"
+    yield f"{before}]," if before.endswith("[") else f"{before[:-1]}\n  ],"
+
+
+def _say_all(lines: Iterable[str]) -> None:
+    """Say very many lines, some at a time."""
+    rest = iter(lines)
+    while some := list(islice(rest, _LINES_AT_ONCE)):
+        say("\n".join(some))

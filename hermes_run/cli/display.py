@@ -209,3 +209,9 @@ def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
 def can_redraw() -> bool:
     """Whether stderr, which is a terminal, is one that can move its cursor."""
     return not Console(stderr=True).is_dumb_terminal
+
+
+def shows_colours() -> bool:
+    """Whether stdout, which is a terminal, shows colours, and no NO_COLOR forbids it."""
+    console = Console()
+    return console.color_system is not None and not console.no_color

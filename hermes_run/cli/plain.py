@@ -31,6 +31,17 @@ def columns(rows: Iterable[Sequence[object]], *, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
+def table(rows: Iterable[Sequence[str]], *, indent: str = "  ") -> str:
+    """Rows of one length as aligned columns: the first to the left, the others to the right."""
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for first, *others in cells:
+        padded = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([indent + first.ljust(widths[0]), *padded]).rstrip())
+    return "\n".join(lines)
+
+
 def number(count: float) -> str:
     """1,234,567."""
     return f"{count:,.0f}"
@@ -66,3 +77,15 @@ def near(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
+
+
+def printable(text: str) -> str:
+    """A text whose control characters cannot reach a terminal: they are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "replace").decode() for c in text)
+
+
+def cut(text: str, room: int) -> str:
+    """A text that takes at most `room` characters."""
+    return text if len(text) <= room else f"{text[: room - 1]}…"

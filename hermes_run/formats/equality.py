@@ -32,11 +32,11 @@ def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
     }
     content["tool_stats"] = {name: c for name, c in content["tool_stats"].items() if c["count"]}
     content["tool_error_counts"] = {name: n for name, n in content["tool_error_counts"].items() if n}
-    _number_calls(content["conversations"])
+    number_calls(content["conversations"])
     return digest(canonical_json(content))
 
 
-def _number_calls(turns: list[dict[str, Any]]) -> None:
+def number_calls(turns: list[dict[str, Any]]) -> None:
     """Replace ids by places, a result's by that of its call.
 
     Results are looked for among the calls of the turn before them: ids need not be unique beyond that.

@@ -11,11 +11,11 @@ from hermes_run.core.keys import pack_key
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
+from hermes_run.store.comparison import compare as diff
 from hermes_run.store.entry import JournalLine
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import manifest_of, read_manifest
 from hermes_run.store.planfile import planned_rollouts, read_plan
-from hermes_run.store.rawlines import diff_lines, opened_lines
 from hermes_run.store.repair import repair
 from hermes_run.store.verify import verify
 
@@ -94,28 +94,3 @@ def read_statistics(run: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UsageError(f"{path}: no statistics; running the spec again writes them anew")
     return content
-
-
-def diff(a: Path, b: Path) -> dict[str, Any]:
-    """`{only_a, only_b, same, changed, spec}` of two runs or manifest files."""
-    with opened_lines(a) as mine, opened_lines(b) as theirs:
-        found = diff_lines(mine, theirs)
-    return found | {"spec": spec_changes(layout.read_spec(a), layout.read_spec(b))}
-
-
-def spec_changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
-    """Dotted path -> [in a, in b] of two specs; keys beginning with x- are the user's own."""
-    mine, theirs = dict(_flat(a)), dict(_flat(b))
-    if not mine or not theirs:
-        return {}
-    names = sorted(mine.keys() | theirs.keys())
-    return {n: [mine.get(n), theirs.get(n)] for n in names if mine.get(n) != theirs.get(n)}
-
-
-def _flat(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for name, inner in value.items():
-        if not str(name).startswith("x-"):
-            if isinstance(inner, dict) and inner:
-                yield from _flat(inner, f"{path}{name}.")
-            else:
-                yield f"{path}{name}", inner

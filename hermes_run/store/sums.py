@@ -1,0 +1,138 @@
+"""What very many entries come to, for a comparison: outcomes, turns, tokens, cost, served models."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from hermes_run.core.trajectory import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hermes_run.store.entry import Entry
+
+_UNITS = 10**10
+"""Costs are whole multiples of 1e-10 USD, so that the order of a sum changes nothing (`core.messages`)."""
+
+_AT_ONCE = 4096
+"""Entries are summed column by column, so many together: that costs half of one by one."""
+
+_TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class Tokens(Struct, frozen=True, gc=False):
+    """The part of an entry's usage that is summed."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class Counted(Struct, frozen=True, gc=False):
+    """The part of an entry that is summed: cheaper to decode than all of it."""
+
+    key: str
+    status: str
+    reason: str
+    turns: int
+    api_calls: int
+    usage: Tokens
+    cost: float | None
+    model: str
+
+
+class Sums:
+    """Sums over entries. `a + b` is what the entries of both come to."""
+
+    def __init__(self) -> None:
+        self._kinds: Counter[tuple[str, str, str, bool]] = Counter()
+        self._figures: Counter[str] = Counter()
+        self._cost_units = 0
+        self._waiting: list[Counted | Entry] = []
+
+    def take(self, entry: Counted | Entry) -> None:
+        """Take in one entry."""
+        self._waiting.append(entry)
+        if len(self._waiting) >= _AT_ONCE:
+            self._settle()
+
+    def _settle(self) -> None:
+        found, self._waiting = self._waiting, []
+        self._kinds.update([(e.status, e.reason, e.model, e.cost is None) for e in found])
+        used = [e.usage for e in found]
+        figures = self._figures
+        figures["turns"] += sum([e.turns for e in found])
+        figures["api_calls"] += sum([e.api_calls for e in found])
+        figures["prompt_tokens"] += sum([u.prompt_tokens for u in used])
+        figures["completion_tokens"] += sum([u.completion_tokens for u in used])
+        figures["total_tokens"] += sum([u.total_tokens for u in used])
+        self._cost_units += sum([round(e.cost * _UNITS) for e in found if e.cost])
+
+    def __add__(self, other: Sums) -> Sums:
+        both = Sums()
+        for each in (self, other):
+            each._settle()
+            both._kinds.update(each._kinds)
+            both._figures.update(each._figures)
+            both._cost_units += each._cost_units
+        return both
+
+    def outcomes(self) -> Counter[str]:
+        """Status -> how many."""
+        return self._by(lambda kind: kind[0])
+
+    def reasons(self) -> Counter[tuple[str, str]]:
+        """(status, reason) -> how many."""
+        return self._by(lambda kind: kind[:2])
+
+    def models(self) -> Counter[str]:
+        """Served model -> how many; those that failed before any reply have none."""
+        found = self._by(lambda kind: kind[2])
+        del found[""]
+        return found
+
+    def _by(self, of: Any) -> Counter[Any]:
+        self._settle()
+        found: Counter[Any] = Counter()
+        for kind, count in self._kinds.items():
+            found[of(kind)] += count
+        return found
+
+    def figure(self, name: str) -> int:
+        """`turns`, `api_calls`, or one of the tokens."""
+        self._settle()
+        return self._figures[name]
+
+    def cost(self) -> float | None:
+        """What is known of the cost, in USD; None when nothing is: unknown is not zero."""
+        self._settle()
+        return self._cost_units / _UNITS or (None if self.cost_unknown() else 0.0)
+
+    def cost_unknown(self) -> int:
+        """Of how many entries the cost is unknown."""
+        return self._by(lambda kind: kind[3])[True]
+
+
+def side_by_side(a: Sums, b: Sums) -> dict[str, Any]:
+    """Two sums as `{name: [of a, of b]}`, as `diff --json` has them."""
+    reasons: dict[str, dict[str, list[int]]] = {}
+    for (status, reason), pair in paired(a.reasons(), b.reasons()).items():
+        reasons.setdefault(status, {})[reason] = pair
+    mine, theirs = a.outcomes(), b.outcomes()
+    return {
+        "outcomes": {status.value: [mine[status.value], theirs[status.value]] for status in Status},
+        "reasons": reasons,
+        **{name: [a.figure(name), b.figure(name)] for name in ("turns", "api_calls")},
+        "tokens": {name: [a.figure(name), b.figure(name)] for name in _TOKENS},
+        "cost": [a.cost(), b.cost()],
+        "cost_unknown": [a.cost_unknown(), b.cost_unknown()],
+        "served_models": paired(a.models(), b.models()),
+    }
+
+
+def paired(a: Mapping[Any, Any], b: Mapping[Any, Any], missing: Any = 0) -> dict[Any, list[Any]]:
+    """Name -> [in a, in b], for the names of both, sorted."""
+    return {name: [a.get(name, missing), b.get(name, missing)] for name in sorted(a.keys() | b.keys())}
