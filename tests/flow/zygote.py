@@ -99,7 +99,9 @@ class Zygote:
         while True:
             message = self._next(None)
             if message is not None and "started" in message:
-                return int(message["started"])
+                pid = int(message["started"])
+                self._ended.pop(pid, None)  # an earlier run had the same number
+                return pid
 
     def status(self, pid: int, timeout_s: float) -> int | None:
         deadline = time.monotonic() + timeout_s

@@ -371,6 +371,8 @@ def test_range_that_goes_backwards_is_an_error(tree: Place) -> None:
 
 
 def test_what_only_ripgrep_understands_is_said(shared: Callable[[str], Place]) -> None:
+    if Path("/usr/bin/rg").exists():
+        pytest.skip("every sandbox finds this system's ripgrep")
     place = plant(engine("bash", shared))
     assert r"\p in a pattern needs ripgrep" in place.error("search_files", pattern=r"\p{Lu}rice")
     if _RIPGREP is None:
