@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
 from hermes_run.cli.plain import as_json
-from hermes_run.cli.report import say
+from hermes_run.cli.report import say_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from hermes_run.store.comparison import Comparison
 
 _SHOWN = 20  # of each kind, unless --all
-_LINES_AT_ONCE = 1000
 
 _EPILOG = """\
 In git, where a manifest.jsonl is committed, as a difftool:
@@ -53,14 +51,14 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 
         parted = partings(a, b, found.changed())
     if arguments.json:
-        _say_all(_json(found, parted))
+        say_all(_json(found, parted))
     else:
         from hermes_run.cli.difference import Difference
 
         text = Difference(found, (arguments.a, arguments.b), None if arguments.all else _SHOWN)
-        _say_all(text.lines())
+        say_all(text.lines())
         if parted is not None:
-            _say_all(text.parting_lines(parted))
+            say_all(text.parting_lines(parted))
     return 0 if found.is_equal else 1
 
 
@@ -82,10 +80,3 @@ def _json_list(name: str, items: Iterable[str]) -> Iterator[str]:
         yield before
         before = f"    {item},"
     yield f"{before}]," if before.endswith("[") else f"{before[:-1]}\n  ],"
-
-
-def _say_all(lines: Iterable[str]) -> None:
-    """Say very many lines, some at a time."""
-    rest = iter(lines)
-    while some := list(islice(rest, _LINES_AT_ONCE)):
-        say("\n".join(some))

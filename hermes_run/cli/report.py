@@ -18,6 +18,7 @@ import errno
 import os
 import sys
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -25,12 +26,13 @@ from hermes_run.cli.plain import count_of
 from hermes_run.errors import DatasetError, HermesRunError, SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
 ENVIRONMENT = 4
 BUG = 3
 INTERRUPTED = 130
+_LINES_AT_ONCE = 1000
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _OUTSIDE = {
     errno.EACCES: "give yourself the right to it, or choose another place",
@@ -53,6 +55,13 @@ _OUTSIDE = {
 def say(text: str) -> None:
     """Print to stdout. A reader that has gone away is no reason to fail."""
     _write(sys.stdout, text)
+
+
+def say_all(lines: Iterable[str]) -> None:
+    """Print very many lines to stdout, some at a time."""
+    rest = iter(lines)
+    while some := list(islice(rest, _LINES_AT_ONCE)):
+        say("\n".join(some))
 
 
 def complain(text: str) -> None:

@@ -48,7 +48,7 @@ def opened_entries(run: Path) -> Iterator[Iterator[Entry]]:
 
 
 def status(run: Path) -> dict[str, Any]:
-    """`{outcomes, pending, outside_plan, running}`; of a manifest file alone, pending is None.
+    """`{outcomes, pending, outside_plan, running}`; of a manifest alone (a clone's), pending is None.
 
     `without_trajectory` is there when entries came from manifests alone: they are pending for a run.
     """
@@ -60,7 +60,7 @@ def status(run: Path) -> dict[str, Any]:
             elsewhere += isinstance(entry, JournalLine) and bool(entry.hash) and not entry.length
     counts: Counter[str] = Counter()
     pending: int | None = None
-    if run.is_dir():
+    if (run / layout.JOURNAL).is_file() or (run / layout.PLAN).is_file():
         plan, keys = read_plan(run)
         pending = 0
         for key in planned_rollouts(plan, keys):
