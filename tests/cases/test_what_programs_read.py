@@ -206,8 +206,9 @@ def test_status_of_a_run_of_a_manifest_and_of_what_is_neither(served: Lab) -> No
     assert found["running"] is False
     manifest = one_object(served.call("status", str(served.run_dir / "manifest.jsonl"), "--json"))
     assert manifest["outcomes"]["completed"] == 3
+    (served.folder / "empty").mkdir()
     for command in ("status", "stats", "verify", "repair"):
-        for place in ("nowhere", "."):
+        for place in ("nowhere", "empty"):
             result = served.call(command, place, "--json")
             assert (result.code, result.out) == (2, "")
             assert place in result.err
