@@ -197,7 +197,8 @@ class RunDirectory(RuleBasedStateMachine):
     def open(self, retry: frozenset[str]) -> None:
         spec = self._spec()
         layout.create_run_dir(self._run_dir)
-        opened = self._opened = open_store(spec, Settings(), plan_of(spec, RunOptions()), RunOptions(retry=retry))
+        options = RunOptions(retry=retry)
+        opened = self._opened = open_store(spec, Settings(), plan_of(spec, options), options)
         adopted, lost = self._expected.reopen(set(self._planned()))
         for event in adopted:
             event.entry_end = self._end_of_entry(opened, event.key)
