@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
+from xxhash import xxh3_64_intdigest
 
 from hermes_run.core.keys import pack_key
 from hermes_run.core.registry import TOOLS
@@ -29,7 +31,7 @@ from hermes_run.quality.statistics import Statistics, describe, glance, spent
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_path, line_hash
 from hermes_run.store.disk import Appender, replace_file, replacing, sync_folder
-from hermes_run.store.entry import JUDGED, ROLLOUT, Entry, JournalLine, chain, encode, seal, to_entry
+from hermes_run.store.entry import JUDGED, ROLLOUT, Entry, JournalLine, encode, encode_lines, seal, to_entry
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED, statistics_json
@@ -39,7 +41,7 @@ from hermes_run.store.tally import Tally
 from hermes_run.store.verify import hash_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hermes_run.store.planfile import PlanFile
@@ -136,7 +138,7 @@ class Assembly:
         self._is_sorted = True
         self._batch = self._in_batch = 0
         self._file: Appender | None = None
-        self._batches: dict[int, dict[str, int]] = {}
+        self._batches: dict[int, Counter[str]] = {}
         self._done: dict[int, int] = {}
         self._completed: Iterable[int] | None = None
         self._plan: tuple[PlanFile, bytes] | None = None
@@ -201,14 +203,37 @@ class Assembly:
             if entry.status != Status.FAILED.value:
                 self._done[prompt_index] = self._done.get(prompt_index, 0) + 1
 
-    def add_bare(self, packed: bytes, line: bytes, entry: Entry) -> None:
-        """Take in a planned entry without its line: `line` is its manifest line in our spelling."""
-        body = line[:-1] + _BARE_PLACE
-        self._sum = total = chain(body, self._sum)
-        self._write(packed, body + b',"sum":"' + total.encode() + b'"}', line)
-        self._planned.add(entry)
-        self.lines_elsewhere += entry.status != Status.FAILED.value
-        self._count(0, entry.status)
+    def add_bare(
+        self, keys: Sequence[bytes], lines: Sequence[bytes], joined: bytes, entries: Sequence[Entry]
+    ) -> None:
+        """Take in planned entries without their lines, in order of their packed keys.
+
+        `lines` are their manifest lines as they were found, `joined` these with their newlines; in the
+        new manifest they stand in our spelling.
+        """
+        listed = encode_lines(entries)
+        if listed != joined:
+            lines = listed.split(b"\n")[:-1]
+        sealed: list[bytes] = []
+        total = int(self._sum or "0", 16)
+        for line in lines:
+            body = line[:-1] + _BARE_PLACE
+            total = xxh3_64_intdigest(body, total)
+            sealed += body, b',"sum":"%016x"}\n' % total
+        self._sum = f"{total:016x}"
+        data = b"".join(sealed)
+        self._write_journal(data)
+        self._journal_bytes += len(data)
+        self._is_sorted = self._is_sorted and keys[0] > self._last_key
+        if self._is_sorted:
+            self._last_key = keys[-1]
+            self._write_manifest(listed)
+        self._planned.add_all(entries)
+
+    def count_bare(self) -> None:
+        """Nothing but entries without their lines came in: they are all in batch 0."""
+        self._batches[0] = counts = self._planned.outcomes()
+        self.lines_elsewhere = counts.total() - counts[Status.FAILED.value]
 
     def works(self) -> set[str]:
         """The work fingerprints of all entries so far."""
@@ -223,8 +248,7 @@ class Assembly:
             self._write_manifest(listed + b"\n")
 
     def _count(self, batch: int, status: str) -> None:
-        counts = self._batches.setdefault(batch, {})
-        counts[status] = counts.get(status, 0) + 1
+        self._batches.setdefault(batch, Counter())[status] += 1
 
     def _next_batch(self) -> int:
         if self._in_batch == self._about.batch_size:

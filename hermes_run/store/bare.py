@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
+from operator import itemgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from hermes_run.core.trajectory import Status
 from hermes_run.dataset.plan import Selection
-from hermes_run.store.entry import encode
+from hermes_run.store.entry import decode_entries
 from hermes_run.store.planfile import PlanFile, runs_of
 from hermes_run.store.rawlines import entry_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hermes_run.store.algebra import Candidate
     from hermes_run.store.assemble import Assembly
+    from hermes_run.store.entry import Entry
     from hermes_run.store.parts import Part
 
 _FAILED = Status.FAILED.value
@@ -35,16 +40,36 @@ class _Contents:
         self._last = b""
         self._done: list[int] = []
 
-    def add(self, packed: bytes, *, is_done: bool) -> None:
-        content, ordinal = packed[:16], int.from_bytes(packed[16:], "big")
-        if content != self._last:
-            self.close()
-            self._last = content
-            self.keys += content
-            self.widths.append(0)
-        self.widths[-1] = ordinal + 1
-        if is_done:
-            self._done.append(ordinal)
+    def add(self, keys: Sequence[bytes], entries: Sequence[Entry]) -> None:
+        """Take in some packed rollout keys, in order, and their entries."""
+        first = keys[0][:16] != self._last
+        if first and not any(b"".join([key[16:] for key in keys])):
+            self._add_single(keys, entries)
+            return
+        for packed, entry in zip(keys, entries, strict=True):
+            content, ordinal = packed[:16], int.from_bytes(packed[16:], "big")
+            if content != self._last:
+                self.close()
+                self._last = content
+                self.keys += content
+                self.widths.append(ordinal + 1)
+            else:
+                self.widths[-1] = ordinal + 1
+            if entry.status != _FAILED:
+                self._done.append(ordinal)
+
+    def _add_single(self, keys: Sequence[bytes], entries: Sequence[Entry]) -> None:
+        """As most manifests are: no content key stands twice."""
+        self.close()
+        base = len(self.widths)
+        self.keys += b"".join([key[:16] for key in keys])
+        self.widths.extend([1] * len(keys))
+        self._last = keys[-1][:16]
+        failed = [place for place, entry in enumerate(entries) if entry.status == _FAILED]
+        self.irregular.update((base + place, frozenset()) for place in failed)
+        if failed[-1:] != [len(keys) - 1]:
+            self._done.append(0)  # of the last one, which may go on
+        self.irregular.pop(base + len(keys) - 1, None)
 
     def close(self) -> None:
         """The last content key has no further entry."""
@@ -72,6 +97,8 @@ class _Contents:
             invalid=[],
             places=runs_of(array("Q", range(rows))),
         )
+        if samples == 1 == max(self.widths, default=0):
+            return plan, keys, [place for place in range(rows) if place not in self.irregular]
         return plan, keys, [*self._completed(samples)]
 
     def _completed(self, samples: int) -> Iterator[int]:
@@ -85,14 +112,25 @@ class _Contents:
                 place += 1
 
 
-def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterator[Candidate]) -> list[int]:
+def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candidate]]) -> list[int]:
     """Write entries as they come, with a plan of the rows that they are of; how many of each part."""
-    contents, taken = _Contents(), [0] * len(parts)
-    for packed, number, line in chosen:
-        entry = entry_of(line, parts[number].path)
-        taken[number] += 1
-        new.add_bare(packed, encode(entry), entry)
-        contents.add(packed, is_done=entry.status != _FAILED)
+    contents, taken = _Contents(), Counter[int]()
+    for some in chosen:
+        keys, _, lines = zip(*some, strict=True)
+        joined = b"\n".join(lines) + b"\n"
+        entries = _decoded(some, parts, joined)
+        new.add_bare(keys, lines, joined, entries)
+        contents.add(keys, entries)
+        taken.update(map(itemgetter(1), some))
     contents.close()
+    new.count_bare()
     new.set_plan(*contents.plan())
-    return taken
+    return [taken[number] for number in range(len(parts))]
+
+
+def _decoded(some: Sequence[Candidate], parts: Sequence[Part], joined: bytes) -> list[Entry]:
+    try:
+        entries = decode_entries(joined)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [entry_of(line, parts[number].path) for _, number, line in some]  # tells which
+    return entries

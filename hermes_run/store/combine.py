@@ -46,7 +46,7 @@ def merge_runs(
             return _renumbered(parts, out)
         union = Union(parts, policy)
         if all(part.plan is None and part.view is None for part in parts):
-            found = _of_manifests(parts, union.chosen(), out)
+            found = _of_manifests(parts, union.chosen_blocks(), out)
         else:
             rows = [_rows(part) for part in parts]
             found = _put_together(
@@ -122,7 +122,7 @@ def _put_together(
     }
 
 
-def _of_manifests(parts: Sequence[Part], chosen: Iterator[Candidate], out: Path) -> dict[str, Any]:
+def _of_manifests(parts: Sequence[Part], chosen: Iterable[list[Candidate]], out: Path) -> dict[str, Any]:
     about = about_parts(parts)
     with assembling(out, about) as new:
         taken = write_bare(new, parts, chosen)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_AT_ONCE_BYTES = 1 << 17
+"""What is written at once: few calls, and still in the processor's cache."""
 
 
 @contextmanager
@@ -91,15 +93,21 @@ def replacing(path: Path) -> Iterator[Callable[[bytes], None]]:
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         buffer = bytearray()
 
-        def flush() -> None:
-            view = memoryview(bytes(buffer))
+        def write_all(data: bytes) -> None:
+            view = memoryview(data)
             while view:
                 view = view[os.write(file, view) :]
+
+        def flush() -> None:
+            write_all(bytes(buffer))
             buffer.clear()
 
         def write(data: bytes) -> None:
+            if not buffer and len(data) >= _AT_ONCE_BYTES:
+                write_all(data)
+                return
             buffer.extend(data)
-            if len(buffer) >= 1 << 20:
+            if len(buffer) >= _AT_ONCE_BYTES:
                 flush()
 
         try:

@@ -90,8 +90,10 @@ def is_same_line(a: Place | JournalLine, b: Place | JournalLine) -> bool:
 
 
 encode = msgspec.json.Encoder().encode
+encode_lines = msgspec.json.Encoder().encode_lines
 decode_line = msgspec.json.Decoder(JournalLine).decode
 decode_entry = msgspec.json.Decoder(Entry).decode
+decode_entries = msgspec.json.Decoder(Entry).decode_lines
 decode_place = msgspec.json.Decoder(Place).decode
 
 _SUM = b',"sum":"'

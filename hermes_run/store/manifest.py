@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import to_builtins
 
 from hermes_run.core.keys import split_key
 from hermes_run.errors import UsageError
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
 """Fields whose difference makes an entry changed; another fingerprint alone makes none."""
+
+_values = attrgetter(*_COMPARED)
 
 
 def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
@@ -68,7 +72,7 @@ def sort_key(key: str) -> tuple[str, int]:
 def changes(a: Entry, b: Entry) -> dict[str, list[Any]]:
     """Field -> [in a, in b], for the fields that differ."""
     return {
-        name: [msgspec.to_builtins(getattr(a, name)), msgspec.to_builtins(getattr(b, name))]
-        for name in _COMPARED
-        if getattr(a, name) != getattr(b, name)
+        name: [mine, theirs] if isinstance(mine, str) else [to_builtins(mine), to_builtins(theirs)]
+        for name, mine, theirs in zip(_COMPARED, _values(a), _values(b), strict=True)
+        if mine != theirs
     }

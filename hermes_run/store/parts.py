@@ -17,11 +17,12 @@ from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader, batch_path
 from hermes_run.store.planfile import PlanFile, read_plan
 from hermes_run.store.rawlines import (
+    Block,
+    blocks_of_view,
     fresh_manifest,
     journal_or_manifest,
-    lines_of_view,
     open_view,
-    read_raw,
+    read_blocks,
 )
 
 if TYPE_CHECKING:
@@ -56,9 +57,14 @@ class Part:
 
     def lines(self) -> Iterator[tuple[bytes, bytes]]:
         """(packed rollout key, manifest line) of every entry, in order."""
+        for keys, lines in self.blocks():
+            yield from zip(keys, lines, strict=True)
+
+    def blocks(self) -> Iterator[Block]:
+        """The same, some at once."""
         if self.manifest is not None:
-            return read_raw(self.manifest)
-        return lines_of_view(self.view) if self.view is not None else iter(())
+            return read_blocks(self.manifest)
+        return blocks_of_view(self.view) if self.view is not None else iter(())
 
     def has_line(self, key: bytes) -> bool:
         """Whether the trajectory of a packed key is in this directory."""

@@ -6,10 +6,12 @@ differ or where their fields are asked for.
 
 from __future__ import annotations
 
-import os
+import operator
+import re
 from binascii import unhexlify
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -19,68 +21,101 @@ from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
 from hermes_run.store.entry import Entry, decode_entry, encode, to_entry
 from hermes_run.store.journal import JournalView
-from hermes_run.store.manifest import changes, manifest_of
+from hermes_run.store.manifest import manifest_of
 from hermes_run.store.verify import hash_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_HEAD = b'{"key":"'
-_CONTENT = slice(len(_HEAD), len(_HEAD) + 32)
-_ORDINAL = _CONTENT.stop + 1
+_KEY = re.compile(rb'\{"key":"([0-9a-f]{32})#(0|[1-9][0-9]{0,9})"')
 
 
-class _Glance(msgspec.Struct, frozen=True, gc=False):
-    key: str
-    status: str
+Block: TypeAlias = tuple[list[bytes], list[bytes]]
+"""Packed rollout keys, and their manifest lines."""
 
-
-_glance = msgspec.json.Decoder(_Glance).decode
+_BLOCK_BYTES = 1 << 15
+"""What is read at once: little, so that what is read is in the processor's cache when it is used."""
 
 
 def split_line(line: bytes) -> tuple[bytes, int] | None:
     """(packed rollout key, where the key's text ends) of a manifest line as we write it, else None."""
-    end = line.find(b'"', _ORDINAL, _ORDINAL + 11)
-    if not line.startswith(_HEAD) or end < 0 or line[_ORDINAL - 1] != ord("#"):
+    match = _KEY.match(line)
+    if match is None:
         return None
-    ordinal = line[_ORDINAL:end]
+    content, ordinal = match.groups()
     if ordinal == b"0":
-        tail = b"\0\0\0\0"
-    elif ordinal.isdigit() and ordinal[0] != ord("0") and int(ordinal) < 2**32:
-        tail = int(ordinal).to_bytes(4, "big")
-    else:
-        return None
-    content = line[_CONTENT]
-    try:
-        packed = unhexlify(content)
-    except ValueError:
-        return None
-    return (packed + tail, end) if content == content.lower() else None
+        return unhexlify(content) + b"\0\0\0\0", match.end() - 1
+    number = int(ordinal)
+    return (unhexlify(content) + number.to_bytes(4, "big"), match.end() - 1) if number < 2**32 else None
 
 
 def read_raw(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """(packed rollout key, line without its newline) of a manifest file, in order.
+    """(packed rollout key, line without its newline) of a manifest file, in order (`read_blocks`)."""
+    for keys, lines in read_blocks(path):
+        yield from zip(keys, lines, strict=True)
+
+
+def read_blocks(path: Path) -> Iterator[Block]:
+    """(packed rollout keys, lines without newlines) of a manifest file, some lines at once, in order.
 
     A line that spells its entry otherwise than we do comes out in our spelling. Of the others only
     the key is looked at: who uses more of a line has to decode it (`entry_of`).
 
     Raises UsageError for a line that is no entry, or that does not come after the one before.
     """
-    before, number = b"", 0
-    with path.open("rb") as stream:
-        for raw in stream:
-            number += 1
-            line = raw[:-1] if raw.endswith(b"\n") else raw
-            found = split_line(line)
-            if found is None:
-                line, packed = _respelled(path, number, line)
-            else:
-                packed = found[0]
-            if packed <= before:
-                raise UsageError(f"{path}:{number}: the key is not after the one before; entries are sorted")
-            before = packed
-            yield packed, line
+    before, number = b"", 1
+    for found in _line_blocks(path):
+        keys, lines = _keys_of(found), found
+        if keys is None:
+            keys, lines = _keys_one_by_one(path, number, found)
+        if not (before < keys[0] and all(map(operator.lt, keys, keys[1:]))):
+            pairs = enumerate(pairwise((before, *keys)))
+            wrong = number + next(place for place, (one, other) in pairs if one >= other)
+            raise UsageError(f"{path}:{wrong}: the key is not after the one before; entries are sorted")
+        before = keys[-1]
+        number += len(lines)
+        yield keys, lines
+
+
+def _line_blocks(path: Path) -> Iterator[list[bytes]]:
+    rest = b""
+    with path.open("rb", buffering=0) as stream:
+        while data := stream.read(_BLOCK_BYTES):
+            *lines, rest = (rest + data).split(b"\n")
+            if lines:
+                yield lines
+    if rest:
+        yield [rest]
+
+
+def _keys_of(lines: list[bytes]) -> list[bytes] | None:
+    """The packed keys of lines that all are as most lines are, ordinal 0 and our spelling; else None."""
+    count = len(lines)
+    heads, tails = [line[:8] for line in lines], [line[40:43] for line in lines]
+    if b"".join(heads) != b'{"key":"' * count or b"".join(tails) != b'#0"' * count:
+        return None
+    contents = b"".join([line[8:40] for line in lines])
+    try:
+        packed = unhexlify(contents)
+    except ValueError:
+        return None
+    if contents != contents.lower():
+        return None
+    return [packed[at : at + 16] + b"\0\0\0\0" for at in range(0, 16 * count, 16)]
+
+
+def _keys_one_by_one(path: Path, number: int, found: list[bytes]) -> Block:
+    keys, lines = [], []
+    for place, raw in enumerate(found, number):
+        line, split = raw, split_line(raw)
+        if split is None:
+            line, packed = _respelled(path, place, raw)
+        else:
+            packed = split[0]
+        keys.append(packed)
+        lines.append(line)
+    return keys, lines
 
 
 def _respelled(path: Path, number: int, line: bytes) -> tuple[bytes, bytes]:
@@ -131,6 +166,13 @@ def lines_of_view(view: JournalView) -> Iterator[tuple[bytes, bytes]]:
         yield key, encode(to_entry(view.at(view.fold.offset(key))))
 
 
+def blocks_of_view(view: JournalView) -> Iterator[Block]:
+    """The same, some at once."""
+    lines = lines_of_view(view)
+    while some := list(islice(lines, 1024)):
+        yield [key for key, _ in some], [line for _, line in some]
+
+
 def journal_or_manifest(run: Path) -> Path | None:
     """The manifest that a run has instead of a journal, or None where a journal is there.
 
@@ -155,43 +197,3 @@ def opened_lines(run: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         yield lines_of_view(view)
     finally:
         view.close()
-
-
-def diff_lines(a: Iterator[tuple[bytes, bytes]], b: Iterator[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """What is only in a, only in b, equal, and changed: one pass over two sorted manifests."""
-    only_a: list[str] = []
-    only_b: list[str] = []
-    changed: list[dict[str, Any]] = []
-    same = 0
-    end = (b"\xff" * 21, b"")
-    (mine, line), (theirs, other) = next(a, end), next(b, end)
-    while line or other:
-        if mine == theirs:
-            fields = _fields_changed(line, other)
-            if fields:
-                changed.append({"key": _glance_at(line).key, "fields": fields})
-            else:
-                same += 1
-            (mine, line), (theirs, other) = next(a, end), next(b, end)
-        elif mine < theirs:
-            only_a.append(_glance_at(line).key)
-            mine, line = next(a, end)
-        else:
-            only_b.append(_glance_at(other).key)
-            theirs, other = next(b, end)
-    return {"only_a": only_a, "only_b": only_b, "same": same, "changed": changed}
-
-
-def _fields_changed(line: bytes, other: bytes) -> dict[str, list[Any]]:
-    if line == other:
-        _glance_at(line)  # two equal lines that are no entries are still none
-        return {}
-    return changes(entry_of(line, "a manifest"), entry_of(other, "the other manifest"))
-
-
-def _glance_at(line: bytes) -> _Glance:
-    try:
-        return _glance(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        entry = entry_of(line, f"the manifest line {os.fsdecode(line[:60])!r}")
-        return _Glance(entry.key, entry.status)
