@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import fsum
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -10,17 +12,16 @@ from msgspec import Struct
 from hermes_run.core.trajectory import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hermes_run.store.entry import Entry
 
 _UNITS = 10**10
 """Costs are whole multiples of 1e-10 USD, so that the order of a sum changes nothing (`core.messages`)."""
 
-_AT_ONCE = 4096
-"""Entries are summed column by column, so many together: that costs half of one by one."""
-
 _TOKENS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+_kind = attrgetter("status", "reason", "model")
 
 
 class Tokens(Struct, frozen=True, gc=False):
@@ -48,36 +49,31 @@ class Sums:
     """Sums over entries. `a + b` is what the entries of both come to."""
 
     def __init__(self) -> None:
-        self._kinds: Counter[tuple[str, str, str, bool]] = Counter()
+        self._kinds: Counter[tuple[str, str, str]] = Counter()
         self._figures: Counter[str] = Counter()
-        self._cost_units = 0
-        self._waiting: list[Counted | Entry] = []
+        self._cost_units = self._cost_unknown = 0
 
-    def take(self, entry: Counted | Entry) -> None:
-        """Take in one entry."""
-        self._waiting.append(entry)
-        if len(self._waiting) >= _AT_ONCE:
-            self._settle()
-
-    def _settle(self) -> None:
-        found, self._waiting = self._waiting, []
-        self._kinds.update([(e.status, e.reason, e.model, e.cost is None) for e in found])
-        used = [e.usage for e in found]
+    def take(self, entries: Sequence[Counted] | Sequence[Entry]) -> None:
+        """Take in some entries: column by column, which costs a third of one by one."""
+        self._kinds.update(map(_kind, entries))
+        costs = [entry.cost for entry in entries]
+        self._cost_unknown += costs.count(None)
+        self._cost_units += round(fsum([cost for cost in costs if cost]) * _UNITS)
+        used = [entry.usage for entry in entries]
         figures = self._figures
-        figures["turns"] += sum([e.turns for e in found])
-        figures["api_calls"] += sum([e.api_calls for e in found])
-        figures["prompt_tokens"] += sum([u.prompt_tokens for u in used])
-        figures["completion_tokens"] += sum([u.completion_tokens for u in used])
-        figures["total_tokens"] += sum([u.total_tokens for u in used])
-        self._cost_units += sum([round(e.cost * _UNITS) for e in found if e.cost])
+        figures["turns"] += sum([entry.turns for entry in entries])
+        figures["api_calls"] += sum([entry.api_calls for entry in entries])
+        figures["prompt_tokens"] += sum([usage.prompt_tokens for usage in used])
+        figures["completion_tokens"] += sum([usage.completion_tokens for usage in used])
+        figures["total_tokens"] += sum([usage.total_tokens for usage in used])
 
     def __add__(self, other: Sums) -> Sums:
         both = Sums()
         for each in (self, other):
-            each._settle()
             both._kinds.update(each._kinds)
             both._figures.update(each._figures)
             both._cost_units += each._cost_units
+            both._cost_unknown += each._cost_unknown
         return both
 
     def outcomes(self) -> Counter[str]:
@@ -95,7 +91,6 @@ class Sums:
         return found
 
     def _by(self, of: Any) -> Counter[Any]:
-        self._settle()
         found: Counter[Any] = Counter()
         for kind, count in self._kinds.items():
             found[of(kind)] += count
@@ -103,17 +98,15 @@ class Sums:
 
     def figure(self, name: str) -> int:
         """`turns`, `api_calls`, or one of the tokens."""
-        self._settle()
         return self._figures[name]
 
     def cost(self) -> float | None:
         """What is known of the cost, in USD; None when nothing is: unknown is not zero."""
-        self._settle()
-        return self._cost_units / _UNITS or (None if self.cost_unknown() else 0.0)
+        return self._cost_units / _UNITS or (None if self._cost_unknown else 0.0)
 
     def cost_unknown(self) -> int:
         """Of how many entries the cost is unknown."""
-        return self._by(lambda kind: kind[3])[True]
+        return self._cost_unknown
 
 
 def side_by_side(a: Sums, b: Sums) -> dict[str, Any]:
