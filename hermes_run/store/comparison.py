@@ -31,7 +31,7 @@ _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key"
 _values = attrgetter(*_COMPARED)
 _Some = TypeVar("_Some", Counted, Entry)
 _AT_ONCE = 512
-"""Entries are decoded and summed so many together: it costs half of one by one, and they stay in the cache."""
+"""Entries are decoded and summed so many together: half the cost of one by one, and they stay in cache."""
 
 _END: tuple[bytes, bytes] = (b"\xff" * 21, b"")
 
