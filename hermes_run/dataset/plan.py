@@ -28,12 +28,16 @@ SHOWN_BAD_ROWS = 1000
 """How many bad rows get a line each in an error; of more, those that lack the same share one."""
 
 
-class InvalidRow(Struct, frozen=True):
-    """A row that cannot be run: its line from 1, its place in the dataset from 0, and why."""
+class InvalidRow(Struct, frozen=True, omit_defaults=True):
+    """A row that cannot be run: its line from 1, its place in the dataset from 0, and why.
+
+    `dataset_hash` is that of its dataset, where a plan holds rows of several; else "".
+    """
 
     line: int
     prompt_index: int
     reason: str
+    dataset_hash: str = ""
 
 
 class Selection(Struct, frozen=True):

@@ -5,8 +5,8 @@ all parts together). `samples` is the largest number that some part has and that
 where none does, the greatest common divisor of the parts' `samples`, so that rows stand more often
 instead. Rows x samples is then exactly the union, and the ledger holds.
 
-Rows stand in dataset order when all parts read the same dataset (shards, repeated runs), else part by
-part; a row's place (`prompt_index`) is its place in that dataset, else in the union.
+Rows stand in dataset order when all parts read the same dataset (shards, repeated runs, and manifests
+of such), else part by part; a row's place (`prompt_index`) is its place in that dataset, else in the union.
 """
 
 from __future__ import annotations
@@ -101,29 +101,49 @@ def union_plan(
     """
     if keep is not None:
         counts = {content: count for content, count in counts.items() if keep(content)}
-    plans = [part.plan for part in parts if part.plan is not None]
-    is_one_dataset = len(plans) == len(parts) and len({_dataset(plan) for plan in plans}) == 1
     known = [each.samples for each in rows]
     samples = _samples([*known, sum(known)] if renumber else known, counts)
-    keys, places = _in_order(rows, counts, samples, is_one_dataset=is_one_dataset)
+    pairs = sorted(zip(parts, rows, strict=True), key=lambda pair: not _has_dataset(pair[0]))
+    plans = [part.plan for part, _ in pairs if part.plan is not None]
+    datasets = {_dataset(part.plan) for part, _ in pairs if part.plan is not None and _has_dataset(part)}
+    placed = _in_order([each for _, each in pairs], counts, samples)
+    with_dataset = sum(map(_has_dataset, parts))
+    is_one_dataset = len(datasets) == 1 and not any(placed.added[with_dataset:])
+    if is_one_dataset:
+        placed.sort()
+    else:
+        placed.places = array("Q", range(len(placed.places)))
     invalid = _invalid(plans, is_one_dataset=is_one_dataset) if keep is None else []
-    total = (len(places) + len(invalid)) * samples
-    names = list(dict.fromkeys(plan.dataset for plan in plans))
     first = plans[0].selection if plans else Selection()
+    rows_in_all = len(placed.places) + len(invalid)
     plan = PlanFile(
-        dataset=" + ".join(names),
+        dataset=" + ".join(dict.fromkeys(plan.dataset for plan in plans if plan.dataset)),
         dataset_hash=plans[0].dataset_hash if is_one_dataset else "",
-        rows=len(places) + len(invalid),
-        total=total,
-        planned=len(places) * samples,
-        removed=max((plan.removed for plan in plans), default=0) if is_one_dataset and keep is None else 0,
+        rows=rows_in_all,
+        total=rows_in_all * samples,
+        planned=len(placed.places) * samples,
+        removed=_removed(plans) if is_one_dataset and keep is None else 0,
         selection=Selection(first.prompt_field, first.max_samples, first.dedupe, samples)
         if is_one_dataset
         else Selection(first.prompt_field, samples=samples),
         invalid=invalid,
-        places=runs_of(places),
+        places=runs_of(placed.places),
     )
-    return UnionPlan(plan, keys, places)
+    return UnionPlan(plan, bytes(placed.keys), placed.places)
+
+
+def _has_dataset(part: Part) -> bool:
+    """Whether it is known in which dataset the part's rows stand, and where."""
+    return part.plan is not None and bool(part.plan.dataset_hash)
+
+
+def _removed(plans: Sequence[PlanFile]) -> int:
+    """Rows that `dedupe` removed from one dataset: each shard of a run counts its own."""
+    by_shard: dict[str, int] = {}
+    for plan in plans:
+        shard = plan.selection.shard
+        by_shard[shard] = max(plan.removed, by_shard.get(shard, 0))
+    return max(by_shard.pop("", 0), sum(by_shard.values()))
 
 
 def _dataset(plan: PlanFile) -> tuple[str, str]:
@@ -136,36 +156,50 @@ def _samples(known: Sequence[int], counts: dict[bytes, int]) -> int:
     return next(fitting, gcd(*known)) or 1
 
 
-def _in_order(
-    rows: Sequence[Rows], counts: dict[bytes, int], samples: int, *, is_one_dataset: bool
-) -> tuple[bytes, array[int]]:
+class _Placed(msgspec.Struct):
+    """Rows as they are put together: packed keys, places, and how many rows each part added."""
+
+    keys: bytearray
+    places: array[int]
+    added: list[int]
+
+    def add(self, content: bytes, place: int, copies: int) -> None:
+        self.keys += content * copies
+        self.places.extend([place] * copies)
+
+    def sort(self) -> None:
+        """Bring the rows into the order of their places."""
+        order = sorted(range(len(self.places)), key=self.places.__getitem__)
+        self.keys = bytearray().join(self.keys[n * _KEY_BYTES : (n + 1) * _KEY_BYTES] for n in order)
+        self.places = array("Q", (self.places[n] for n in order))
+
+
+def _in_order(rows: Sequence[Rows], counts: dict[bytes, int], samples: int) -> _Placed:
     """Every content key as often as count / samples says, at the places of the rows it comes from."""
     wanted = {content: count // samples for content, count in counts.items()}
-    keys, places = bytearray(), array("Q")
+    placed = _Placed(bytearray(), array("Q"), [])
     for each in rows:
+        before = len(placed.places)
         for content, place in zip(each.contents(), each.places, strict=True):
             left = wanted.get(content, 0)
             copies = min(left, max(1, each.samples // samples))
             if copies:
                 wanted[content] = left - copies
-                keys += content * copies
-                places.extend([place] * copies)
+                placed.add(content, place, copies)
+        placed.added.append(len(placed.places) - before)
     for each in rows:  # renumbered samples that divide into no whole rows stand as further copies
         for content, place in zip(each.contents(), each.places, strict=True):
             if left := wanted.pop(content, 0):
-                keys += content * left
-                places.extend([place] * left)
-    if not is_one_dataset:
-        return bytes(keys), array("Q", range(len(places)))
-    order = sorted(range(len(places)), key=places.__getitem__)
-    sorted_keys = b"".join(keys[n * _KEY_BYTES : (n + 1) * _KEY_BYTES] for n in order)
-    return sorted_keys, array("Q", (places[n] for n in order))
+                placed.add(content, place, left)
+    return placed
 
 
 def _invalid(plans: Sequence[PlanFile], *, is_one_dataset: bool) -> list[InvalidRow]:
-    found: dict[tuple[int, int, str], InvalidRow] = {}
-    for number, plan in enumerate(plans):
+    """The rows of all that cannot be run, each once: a line of a dataset is one row."""
+    found: dict[tuple[str, int], InvalidRow] = {}
+    for plan in plans:
         for bad in plan.invalid:
-            known = (0 if is_one_dataset else number, bad.line, bad.reason)
-            found.setdefault(known, bad)
+            origin = bad.dataset_hash or plan.dataset_hash
+            kept = "" if is_one_dataset else origin
+            found.setdefault((origin, bad.line), msgspec.structs.replace(bad, dataset_hash=kept))
     return sorted(found.values(), key=lambda bad: bad.prompt_index) if is_one_dataset else [*found.values()]
