@@ -32,9 +32,11 @@ class Box(ABC):
 
     Attributes:
         what: what it is, for messages.
+        keeps_files: whether what commands write is in its folder, and may be much.
     """
 
     what: str
+    keeps_files = False
     info: SandboxInfo
     texts: Texts
     pipes: str
@@ -111,15 +113,16 @@ class Box(ABC):
         """Remove all of it. Not to be cancelled."""
         self.destroy()
         if hasattr(self, "link"):  # before anything is read: a shell can answer for a command that was killed
-            self.link.lose("it was removed")
+            self.link.lose("it was removed", hangs_up=False)
         if hasattr(self, "process"):
             await reap(self.process)
         for _ in range(_PATIENCE):
             if self.release():
                 break
             await asyncio.sleep(_POLL_S)
-        for _ in removal(self.folder) if self.folder else ():
-            await asyncio.sleep(0)
+        if self.keeps_files and self.folder:
+            for _ in removal(self.folder):
+                await asyncio.sleep(0)
         self.remove_now()
 
     def remove_now(self) -> None:

@@ -86,13 +86,19 @@ class Link:
         if self.lost:
             raise self.error()
 
-    def lose(self, why: str) -> None:
-        """It is gone, for good: whoever waits hears of it now."""
-        if self.lost:
-            return
-        self.lost = why
-        self.loop.remove_reader(self._wire)
-        self._wire.close()
+    def lose(self, why: str, *, hangs_up: bool = True) -> None:
+        """It is gone, for good: whoever waits hears of it now.
+
+        A shell that is being killed had better not be hung up on: it would still spend time on its exit.
+        """
+        if not self.lost:
+            self.lost = why
+            self.loop.remove_reader(self._wire)
+            self._tell()
+        if hangs_up:
+            self._wire.close()
+
+    def _tell(self) -> None:
         if not self._is_ready.done():
             self._is_ready.set_exception(self.error())
             self._is_ready.exception()  # a start that failed earlier waits for nothing: that is no mistake

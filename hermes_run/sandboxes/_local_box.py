@@ -37,6 +37,7 @@ class LocalBox(Box):
     """
 
     what = "a local sandbox"
+    keeps_files = True
 
     def __init__(self, ground: Ground, request: SandboxRequest) -> None:
         super().__init__(ground, request)
