@@ -23,6 +23,7 @@ import yaml
 from xxhash import xxh3_64_intdigest
 
 from hermes_run.core.keys import pack_key
+from hermes_run.core.messages import Usage
 from hermes_run.core.registry import TOOLS
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
@@ -31,7 +32,17 @@ from hermes_run.quality.statistics import Statistics, describe, glance, spent
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_path, line_hash
 from hermes_run.store.disk import Appender, replace_file, replacing, sync_folder
-from hermes_run.store.entry import JUDGED, ROLLOUT, Entry, JournalLine, encode, encode_lines, seal, to_entry
+from hermes_run.store.entry import (
+    JUDGED,
+    ROLLOUT,
+    UNPAID,
+    Entry,
+    JournalLine,
+    encode,
+    encode_lines,
+    seal,
+    to_entry,
+)
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED, statistics_json
@@ -132,6 +143,7 @@ class Assembly:
         self._started = time.monotonic()
         self._planned, self._outside = Tally(), Tally()
         self._records = Statistics()
+        self._paid = Usage()
         self._sum = ""
         self._journal_bytes = 0
         self._last_key = b""
@@ -196,6 +208,8 @@ class Assembly:
         )
         raw, self._sum = seal(line, self._sum)
         self._write(pack_key(entry.key), raw, encode(to_entry(line)))
+        if line.source not in UNPAID:
+            self._paid += entry.usage
         self.lines_elsewhere += not text and entry.status != Status.FAILED.value
         (self._outside if prompt_index is None else self._planned).add(entry)
         if prompt_index is not None:
@@ -233,6 +247,7 @@ class Assembly:
     def count_bare(self) -> None:
         """Nothing but entries without their lines came in: they are all in batch 0."""
         self._batches[0] = counts = self._planned.outcomes()
+        self._paid = self._planned.usage()
         self.lines_elsewhere = counts.total() - counts[Status.FAILED.value]
 
     def works(self) -> set[str]:
@@ -295,7 +310,7 @@ class Assembly:
             "duration_seconds": round(time.monotonic() - self._started, 2),
             **describe(found, total=plan.total, invalid=invalid),
             "removed_duplicates": plan.removed,
-            "spent": spent(self._planned.usage() + self._outside.usage()),
+            "spent": spent(self._paid),
         }
 
     def _spec(self, plan: PlanFile) -> bytes:

@@ -27,7 +27,15 @@ TAPE: dict[str, Any] = {
             ],
         },
         {"match": "mute", "turns": [{"text": "no word of why"}]},
-        {"turns": [{"reasoning": "r", "text": "{{prompt}} is done"}]},
+        {
+            "turns": [
+                {
+                    "reasoning": "r",
+                    "text": "{{prompt}} is done",
+                    "usage": {"prompt_tokens": 7, "completion_tokens": 3, "cost": 0.01},
+                }
+            ]
+        },
     ]
 }
 WELL = {"conversations": [{"turns": [{"reasoning": "r", "text": "{{prompt}} is done"}]}]}
@@ -94,8 +102,10 @@ def test_two_shards_come_to_what_one_run_comes_to(tmp_path: Path) -> None:
         del each["plan"]["dataset"]
     assert merged == one
     before = (whole.folder / "data/both/trajectories.jsonl").read_bytes()
+    spent = json.loads((whole.folder / "data/both/statistics.json").read_text())["spent"]
     resumed(whole, "both", "-q")
     whole.assert_sound()
+    assert whole.statistics()["spent"] == spent
     assert (whole.run_dir / "trajectories.jsonl").read_bytes() == before
     assert lines_in_batches(whole.run_dir) == len(rows), "something was run again"
 
@@ -160,6 +170,9 @@ def test_manifests_alone_make_a_run_that_says_what_it_lacks(lab: Lab) -> None:
     lab.spec["run_name"] = "bare"
     dry = lab.run("--dry-run", "--json").json()
     assert (dry["planned"], dry["pending"]) == (6, 6)
+    bare, real = (json.loads((lab.folder / f"data/{n}/statistics.json").read_text()) for n in ("bare", "r"))
+    assert bare["spent"] == real["spent"]
+    assert bare["cost"] == real["cost"] == 0.02
     assert "4 entries came from manifests alone" in resumed(lab, "bare", code=1)
     lab.assert_sound()
     assert lab.call("diff", "data/bare", "data/r").code == 0
