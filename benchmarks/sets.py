@@ -19,7 +19,6 @@ import argparse
 import os
 import random
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -33,7 +32,7 @@ from hermes_run.store.entry import Entry, encode
 from hermes_run.store.inspect import diff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 WORK = "0123456789abcdef0123456789abcdef"
 
@@ -97,8 +96,8 @@ def keys_of(count: int, dice: random.Random) -> list[str]:
     return sorted(f"{dice.getrandbits(128):032x}#0" for _ in range(count))
 
 
-def measured(name: str, most: float, paths: Sequence[Path], job: Callable[[], object]) -> bool:
-    """Run in a fork: the floor, then the job. Whether it stayed within its bounds."""
+def measured(name: str, most: float, paths: Sequence[Path], job: Callable[[], object]) -> None:
+    """Run in a fork: the floor, then the job."""
     child = os.fork()
     if not child:
         start = time.process_time()
@@ -108,16 +107,16 @@ def measured(name: str, most: float, paths: Sequence[Path], job: Callable[[], ob
         job()
         cost = time.process_time() - start
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        is_within = cost <= most * floor and peak < 1024
         print(
-            f"{name:44} {cost:7.2f} s  {cost / floor:5.1f} x floor (at most {most:g})  {peak:5.0f} MiB",
+            f"{name:34} {cost:7.2f} s  {cost / floor:5.1f} x floor (bound: {most:g})  {peak:5.0f} MiB",
             flush=True,
         )
-        os._exit(not is_within)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise SystemExit(f"{name}: failed")
 
 
-def run(folder: Path, count: int) -> Iterator[bool]:
+def run(folder: Path, count: int) -> None:
     dice = random.Random(1)
     keys = keys_of(count, dice)
     whole = write(folder / "whole.jsonl", keys, 0)
@@ -127,14 +126,14 @@ def run(folder: Path, count: int) -> Iterator[bool]:
     apart = [write(folder / f"apart{n}.jsonl", sorted(keys[n::10]), 0) for n in range(10)]
     equal = [write(folder / f"equal{n}.jsonl", keys[:tenth], n, 0.5) for n in range(10)]
     del keys
-    yield measured("diff: 1 % differ", 5, (whole, near), lambda: diff(whole, near))
-    yield measured("diff: all differ", 5, (whole, far), lambda: diff(whole, far))
-    yield measured("merge: ten with nothing in common", 8, apart, lambda: merge_runs(apart, folder / "a"))
-    yield measured("merge: ten with equal keys", 8, equal, lambda: merge_runs(equal, folder / "e"))
+    measured("diff: 1 % differ", 5, (whole, near), lambda: diff(whole, near))
+    measured("diff: all differ", 5, (whole, far), lambda: diff(whole, far))
+    measured("merge: ten with nothing in common", 8, apart, lambda: merge_runs(apart, folder / "a"))
+    measured("merge: ten with equal keys", 8, equal, lambda: merge_runs(equal, folder / "e"))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=1_000_000, help="entries")
     with tempfile.TemporaryDirectory() as place:
-        sys.exit(not all([*run(Path(place), parser.parse_args().n)]))
+        run(Path(place), parser.parse_args().n)
