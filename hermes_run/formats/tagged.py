@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from hermes_run.core.messages import Assistant
 
+_SPACE = re.compile(r"\s*")
 _THINK = re.compile(r"\s*<think>(.*?)</think>\n?", re.DOTALL)
 _THOUGHT = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _SCRATCHPAD, _END_OF_SCRATCHPAD = "<REASONING_SCRATCHPAD>", "</REASONING_SCRATCHPAD>"
@@ -203,16 +204,20 @@ def _object_at(value: str, at: int, closing: str) -> tuple[dict[str, Any], str, 
 
     At the very end of a turn the closing tag may be missing.
     """
-    start = at + len(value[at:]) - len(value[at:].lstrip())
+    start = _skip_space(value, at)
     try:
         payload, end = _scan(value, start)
     except (ValueError, RecursionError):
         return {}, "", at
-    rest = value[end:].lstrip()
-    if not isinstance(payload, dict) or not (not rest or rest.startswith(closing)):
+    after = _skip_space(value, end)
+    if not isinstance(payload, dict) or not (after == len(value) or value.startswith(closing, after)):
         return {}, "", at
-    after = len(value) - len(rest) + (len(closing) if rest else 0)
-    return payload, value[start:end], after
+    return payload, value[start:end], min(after + len(closing), len(value))
+
+
+def _skip_space(value: str, at: int) -> int:
+    match = _SPACE.match(value, at)
+    return match.end() if match else at
 
 
 def _member(payload: dict[str, Any], raw: str, name: str) -> str:

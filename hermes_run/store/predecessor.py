@@ -25,7 +25,6 @@ from hermes_run.formats import signatures
 from hermes_run.formats.hermes import Hermes, stats_of, turns_of
 from hermes_run.quality.filters import NoReasoning, judge
 from hermes_run.store import layout
-from hermes_run.store.batches import batch_numbers, batch_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _RECORD = re.compile(r'\{\s*"(?:prompt_index|conversations|metadata|completed|partial|api_calls)"\s*:')
+_BATCH = re.compile(r"batch_([0-9]+)\.jsonl")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _scan = json.JSONDecoder().raw_decode
 
@@ -121,7 +121,7 @@ class Predecessor:
         self._files: dict[str, int] = {}
         statistics = layout.read_json(folder / layout.STATISTICS)
         size = statistics.get("batch_size")
-        self.batch_size = size if isinstance(size, int) and size > 0 else 0
+        self.batch_size = size if type(size) is int and 0 < size < 1_000_000 else 0
         completed = layout.read_json(folder / layout.CHECKPOINT).get("completed_prompts")
         self.done = len(set(map(str, completed))) if isinstance(completed, list) else 0
 
@@ -168,7 +168,7 @@ class Predecessor:
         account, why = self.accounts[name], piece.why
         if not why:
             account.records += 1
-            identity = digest_of(json.dumps(piece.record, sort_keys=True))
+            identity = _identity(piece)
             if identity in self._seen:
                 account.duplicates += 1
                 return
@@ -222,9 +222,9 @@ def files_of(folder: Path) -> list[Path]:
         raise UsageError(f"{folder}: no folder; DIR is a run directory of hermes-agent, such as data/NAME")
     if (folder / layout.JOURNAL).exists() or (folder / layout.PLAN_KEYS).exists():
         raise UsageError(f"{folder}: is a run directory of hermes-run already; there is nothing to import")
-    merged = folder / layout.TRAJECTORIES
-    found = [batch_path(folder, number) for number in batch_numbers(folder)]
-    found += [merged] if merged.is_file() else []
+    batches = [(int(name[1]), path) for path in folder.iterdir() if (name := _BATCH.fullmatch(path.name))]
+    found = [path for _, path in sorted(batches)] + [folder / layout.TRAJECTORIES]
+    found = [path for path in found if path.is_file()]
     if not found:
         raise UsageError(
             f"{folder}: holds neither batch_N.jsonl nor {layout.TRAJECTORIES}; DIR is a run directory of "
@@ -262,6 +262,14 @@ def _piece(text: str, start: int, end: int, record: Any = None, why: str = "") -
 def _skip_space(text: str, at: int) -> int:
     match = _SPACE.match(text, at)
     return match.end() if match else at
+
+
+def _identity(piece: Piece) -> bytes:
+    """What two copies of a record have in common, however they are spelled."""
+    try:
+        return digest_of(json.dumps(piece.record, sort_keys=True))
+    except RecursionError:
+        return xxhash.xxh3_128_digest(piece.data)
 
 
 def _has_answer(trajectory: Trajectory) -> bool:

@@ -308,3 +308,40 @@ def test_a_file_cut_at_any_byte_gives_the_records_before(lab: Lab, old: Old) -> 
         assert done.code == 0, done.err
         assert done.json()["records"] == whole[:cut].count(b"\n") + 0
         assert done.json()["lines"] == done.json()["records"] + done.json()["set_aside"]
+
+
+@pytest.mark.parametrize("others", ["ours", "theirs"])
+def test_what_was_taken_over_merges_with_a_run_and_the_sum_is_resumed(
+    lab: Lab, old: Old, server: ModelServer, others: str
+) -> None:
+    old.write_dataset(["p", "q", "r"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    taken = lab.folder / "data" / "taken"
+    assert lab.call("import", str(old.run_dir), "-o", str(taken), "--dataset", str(old.dataset)).code == 0
+    server.respond = turns(1)
+    lab.use_server(server.url)
+    lab.spec["dataset"] = {"path": str(old.dataset)}
+    second = lab.folder / "data" / "second"
+    if others == "ours":
+        assert lab.run("--run-name", "second", "--max-samples", "2").code == 0
+    else:
+        old.write_files({"batch_0.jsonl": line(1, "q", 0)})
+        assert (
+            lab.call("import", str(old.run_dir), "-o", str(second), "--dataset", str(old.dataset)).code == 0
+        )
+    merged = lab.call("merge", str(taken), str(second), "-o", str(lab.run_dir))
+    assert merged.code == 0, merged.err
+    before = Counter(conversations(server))
+    done = lab.run()
+    assert done.code == 0, done.err
+    assert Counter(conversations(server)) - before == {"r": 1}
+    lab.assert_sound()
+
+
+def test_a_part_of_what_was_taken_over_can_be_chosen(lab: Lab, old: Old) -> None:
+    old.write(prompts(100))
+    with_dataset(lab, old)
+    done = lab.call("select", str(lab.run_dir), "--status", "discarded", "-o", str(lab.folder / "data/part"))
+    assert done.code == 0, done.err
+    assert len(read_lines(lab.folder / "data/part/manifest.jsonl")) == 2
+    assert lab.call("verify", str(lab.folder / "data/part")).code == 0
