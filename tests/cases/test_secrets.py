@@ -141,6 +141,7 @@ def test_a_key_that_the_server_repeats_while_it_refuses_is_masked(
     assert_nowhere(verbose, *results)
 
 
+@pytest.mark.slow
 def test_a_key_that_the_server_repeats_in_errors_is_masked(verbose: Lab, server: ModelServer) -> None:
     for marker, answer in ECHOES.items():
         server.script(marker, answer)

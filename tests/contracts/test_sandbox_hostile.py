@@ -49,6 +49,7 @@ def test_commands_get_no_descriptor_but_their_own_three(name: str) -> None:
     within(name, work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "forgery",
     [

@@ -101,6 +101,7 @@ def run_broken_and_straight(lab: Lab, server: ModelServer, prompts: int, kills: 
     lab.assert_sound()
 
 
+@pytest.mark.slow
 def test_random_kills_and_resumes_equal_a_straight_run(lab: Lab, server: ModelServer) -> None:
     run_broken_and_straight(lab, server, 60, 5, signal.SIGKILL)
 

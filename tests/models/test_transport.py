@@ -149,6 +149,7 @@ def test_a_cancelled_call_gives_its_connection_up_and_spoils_no_other(server: Mo
     wait_for_connections(server, 0)
 
 
+@pytest.mark.slow
 def test_rounds_leave_no_connection_and_no_object_behind(server: ModelServer) -> None:
     async def run() -> None:
         client = make(server, 10)

@@ -18,7 +18,7 @@ _BUSYBOX = shutil.which("busybox")
 _NEEDS_BUSYBOX = pytest.mark.skipif(_BUSYBOX is None, reason="there is no busybox on this machine")
 _KINDS = [
     "bash",
-    "sh",
+    pytest.param("sh", marks=pytest.mark.slow),
     pytest.param("busybox", marks=[_NEEDS_BUSYBOX, pytest.mark.slow]),
     pytest.param("local", marks=pytest.mark.slow),
 ]

@@ -166,6 +166,7 @@ def test_two_blocks_alike_are_two_places() -> None:
     assert len(matched(block.format(1) + block.format(2), "start()\n    one(3)\nend()\n")) == 2
 
 
+@pytest.mark.slow
 def test_large_files_are_searched_in_time() -> None:
     begin = time.process_time()
     text = "".join(f"    value_{i} = compute({i}, {i * 7})\n    }}\n" for i in range(60_000))
