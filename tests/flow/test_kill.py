@@ -49,7 +49,7 @@ def kill_at_every_point(lab: Lab, step: int) -> dict[str, Any]:
 
 
 def test_a_kill_after_or_in_a_write_rename_or_sync_changes_nothing(lab: Lab) -> None:
-    found = kill_at_every_point(lab, step=5)
+    found = kill_at_every_point(lab, step=9)
     assert found["wrong"] == []
     assert found["kills"] >= 8
 

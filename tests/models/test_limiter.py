@@ -75,6 +75,7 @@ def test_refusals_are_timed_until_anything_else_comes() -> None:
     assert gate.refused_for_s() == 0
 
 
+@pytest.mark.slow
 def test_a_wave_of_rate_limits_loses_no_rollout(
     server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
