@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+
+import pytest
 
 from hermes_run.core.messages import User
 from hermes_run.core.task import PromptTask
@@ -13,9 +14,6 @@ from hermes_run.models.limiter import Gate
 from hermes_run.models.openai import OpenAIClient
 from tests.models.conftest import QUICK
 from tests.servers import Answer, ModelServer, Request, fails, says
-
-if TYPE_CHECKING:
-    import pytest
 
 
 class Clock:

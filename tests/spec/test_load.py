@@ -89,12 +89,12 @@ def test_maps_merge_deeply_through_extends_and_the_file_wins(folder: Path) -> No
 
 
 def test_paths_count_from_the_file_they_are_written_in(folder: Path) -> None:
-    write(folder, '[{"role": "user", "content": "hi"}]', "shared/prefill.json")
-    write(folder, "agent: {prefill_messages_file: prefill.json}\n", "shared/base.yaml")
+    write(folder, '[{"role": "user", "content": "hi"}]', "common/prefill.json")
+    write(folder, "agent: {prefill_messages_file: prefill.json}\n", "common/base.yaml")
     write(folder, '{"prompt": "x"}', "sets/rows.jsonl")
-    text = "extends: ../shared/base.yaml\nrun_name: a\nbatch_size: 1\ndataset: {path: ../sets/rows.jsonl}\n"
+    text = "extends: ../common/base.yaml\nrun_name: a\nbatch_size: 1\ndataset: {path: ../sets/rows.jsonl}\n"
     spec = load_spec(write(folder, text, "runs/a.yaml"))
-    assert spec.agent.prefill_messages_file == folder / "shared/prefill.json"
+    assert spec.agent.prefill_messages_file == folder / "common/prefill.json"
     assert spec.dataset.path == folder / "sets/rows.jsonl"
     assert spec.prefill == ({"role": "user", "content": "hi"},)
 
