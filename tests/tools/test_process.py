@@ -99,21 +99,21 @@ def test_it_starts_where_the_shell_is_with_what_it_exported(any_shell: Place) ->
 @pytest.mark.parametrize(
     "command",
     [
-        "sleep 71 & sleep 72",
-        "trap '' TERM HUP INT; sleep 73; sleep 74",
-        "(setsid sleep 75 &); setsid sh -c 'trap \"\" TERM; sleep 76' & sleep 77",
-        "trap '' HUP; sh -c 'sleep 78 & sleep 79' >/dev/null 2>&1 & wait",
-        "env -i sleep 70",
+        "sleep 98171 & sleep 98172",
+        "trap '' TERM HUP INT; sleep 98173; sleep 98174",
+        "(setsid sleep 98175 &); setsid sh -c 'trap \"\" TERM; sleep 98176' & sleep 98177",
+        "trap '' HUP; sh -c 'sleep 98178 & sleep 98179' >/dev/null 2>&1 & wait",
+        "env -i sleep 98170",
     ],
 )
 def test_kill_ends_everything_it_started(any_shell: Place, command: str) -> None:
-    other = start(any_shell, "sleep 66")
+    other = start(any_shell, "sleep 98166")
     session = start(any_shell, command)
-    until(lambda: b"sleep 7" in any_shell.sh(PS))
+    until(lambda: b"sleep 9817" in any_shell.sh(PS))
     result = any_shell.call("process", action="kill", session_id=session)
     assert result["status"] == "exited"
     assert result["exit_code"] in {137, 143}
-    assert b"sleep 7" not in any_shell.sh(PS)
+    assert b"sleep 9817" not in any_shell.sh(PS)
     assert any_shell.call("process", action="poll", session_id=other)["status"] == "running"
     any_shell.call("process", action="kill", session_id=other)
     assert any_shell.call("process", action="kill", session_id=session)["status"] == "exited"
@@ -121,7 +121,7 @@ def test_kill_ends_everything_it_started(any_shell: Place, command: str) -> None
 
 PS = (
     "for p in /proc/[0-9]*; do case $(sed 's/.*) //' $p/stat) in Z*) ;;"
-    " *) tr '\\0' ' ' <$p/cmdline; echo;; esac; done 2>/dev/null | grep 'sleep [67]' | grep -v proc; :"
+    " *) tr '\\0' ' ' <$p/cmdline; echo;; esac; done 2>/dev/null | grep 'sleep 981[67]' | grep -v proc; :"
 )
 
 
