@@ -149,6 +149,15 @@ class Backend(Protocol):
         Raises SandboxError (sandbox_start, image) from entering.
         """
 
+    def prefetch(self, images: Iterable[str]) -> None:
+        """Begin to fetch images, in the order in which prompts will need them, a few ahead of need.
+
+        Returns at once. What cannot be had is told to the prompt that opens a sandbox from it.
+        """
+
+    async def images_present(self, images: Iterable[str]) -> dict[str, bool]:
+        """Which images are here already; fetches nothing. Raises BackendMissing when nobody can say."""
+
     def leftovers(self) -> Sequence[Leftover]:
         """What dead runs left here. Never anything of a living run, never anything unlabelled."""
 

@@ -24,6 +24,7 @@ from hermes_run.sandboxes._bwrap_seccomp import make_filter
 from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, possible_parents, remove_groups
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
+from hermes_run.sandboxes._no_images import NoImages
 from hermes_run.sandboxes._processes import kill_all, process_table
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _OLDEST = (0, 8)
 """The first bubblewrap with --disable-userns."""
 
 
-class BubblewrapBackend:
+class BubblewrapBackend(NoImages):
     """See `Backend`.
 
     Args:
@@ -48,7 +49,6 @@ class BubblewrapBackend:
     """
 
     name: ClassVar[str] = "bubblewrap"
-    uses_images: ClassVar[bool] = False
 
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name

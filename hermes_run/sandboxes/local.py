@@ -15,6 +15,7 @@ from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
 from hermes_run.sandboxes._local_box import LocalBox, kill_marked
+from hermes_run.sandboxes._no_images import NoImages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hermes_run.spec.model import Settings
 
 
-class LocalBackend:
+class LocalBackend(NoImages):
     """See `Backend`.
 
     Args:
@@ -33,7 +34,6 @@ class LocalBackend:
     """
 
     name: ClassVar[str] = "local"
-    uses_images: ClassVar[bool] = False
 
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name

@@ -1,0 +1,21 @@
+"""What a backend without images says of images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class NoImages:
+    """The image part of `Backend`, for one whose sandboxes are made from none."""
+
+    uses_images: ClassVar[bool] = False
+
+    def prefetch(self, images: Iterable[str]) -> None:
+        """There is nothing to get."""
+
+    async def images_present(self, images: Iterable[str]) -> dict[str, bool]:
+        """None is here."""
+        return dict.fromkeys(images, False)
