@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from hermes_run.core.artifacts import Artifact
 from hermes_run.core.messages import Message, Usage
 
 
@@ -74,6 +75,8 @@ class Trajectory(Struct, frozen=True):
         backend: sandbox backend.
         limits_missing: what the backend could not isolate or limit, sorted.
         image_digest: resolved digest of the sandbox image, or "".
+        artifacts: paths of the files kept beside it, in the run directory, sorted.
+        artifacts_left_out: why some that were asked for are not there, or "".
         row: the other columns of the row as one JSON string.
         batch: number of the batch file.
         timestamp: when it ended, ISO 8601, UTC, seconds.
@@ -95,6 +98,8 @@ class Trajectory(Struct, frozen=True):
     backend: str
     limits_missing: tuple[str, ...] = ()
     image_digest: str = ""
+    artifacts: tuple[str, ...] = ()
+    artifacts_left_out: str = ""
     row: str = "{}"
     batch: int = 0
     timestamp: str = ""
@@ -104,7 +109,8 @@ class Outcome(Struct, frozen=True):
     """What one rollout came to. The driver writes it down; nothing else does.
 
     A `trajectory` is there for completed, partial and discarded, and never for failed, which has
-    `error` instead: one line, without ids, ports, times or temporary paths.
+    `error` instead: one line, without ids, ports, times or temporary paths. `artifacts` are the files
+    that its trajectory names, under their paths in the run directory.
     """
 
     key: str
@@ -122,3 +128,4 @@ class Outcome(Struct, frozen=True):
     api_calls: int = 0
     served_model: str = ""
     image_digest: str = ""
+    artifacts: tuple[Artifact, ...] = ()

@@ -33,11 +33,12 @@ class TurnRecord(Struct, frozen=True, rename={"speaker": "from"}):
     name: str = ""
 
 
-class MetadataRecord(Struct, frozen=True):
+class MetadataRecord(Struct, frozen=True, kw_only=True):
     """What is known of a rollout beside its turns.
 
     `draw`, `limits_missing`, `unknown_tools` and `row` are JSON texts: their shapes differ from row to
-    row. `row` stands last, so that a merge can exchange it without reading the rest.
+    row. `artifacts` are paths in the run directory. `row` stands last, so that a merge can exchange it
+    without reading the rest.
     """
 
     batch_num: int
@@ -52,6 +53,8 @@ class MetadataRecord(Struct, frozen=True):
     limits_missing: str
     image_digest: str
     unknown_tools: str
+    artifacts: tuple[str, ...] = ()
+    artifacts_left_out: str = ""
     row: str
 
 

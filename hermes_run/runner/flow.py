@@ -14,7 +14,7 @@ from hermes_run.runner.finish import finish
 from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
 from hermes_run.runner.options import RunOptions
-from hermes_run.runner.preflight import check_descriptors, check_toolsets
+from hermes_run.runner.preflight import check_artifacts, check_descriptors, check_toolsets
 from hermes_run.runner.resources import Resources, make_model, make_opening
 from hermes_run.runner.signals import StopSignal
 from hermes_run.spec.endpoint import is_scripted, resolve
@@ -47,6 +47,7 @@ async def run(
         plan = plan_of(spec, options)
         tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
+        check_artifacts(spec)
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
         backends = make_backends(spec, settings, plan)
@@ -70,6 +71,7 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     spec = shard_of_spec(spec, options)
     plan = plan_of(spec, options)
     check_toolsets(spec, settings)
+    check_artifacts(spec)
     make_backends(spec, settings, plan)
     return describe_plan(spec, settings, plan, options)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING
 
-from hermes_run.errors import UsageError
+from hermes_run.errors import ToolError, UsageError
+from hermes_run.tools.globs import read_glob
 from hermes_run.tools.toolkit import unavailable
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ def check_toolsets(spec: Spec, settings: Settings) -> None:
         f"{'it' if len(reasons) == 1 else 'them'}: choose another (hermes-run distributions)"
     )
     raise UsageError("\n".join([*lines, cure]))
+
+
+def check_artifacts(spec: Spec) -> None:
+    """Raises UsageError for a glob of sandbox.artifacts that is none."""
+    for glob in spec.sandbox.artifacts:
+        try:
+            read_glob(glob)
+        except ToolError as why:
+            raise UsageError(f"sandbox.artifacts: {why}") from why
 
 
 def check_descriptors(spec: Spec) -> None:

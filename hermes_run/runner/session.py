@@ -17,17 +17,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_run.agent.loop import Rollout
+from hermes_run.core.artifacts import placed
 from hermes_run.core.contracts import SandboxInfo, SandboxRequest, ToolSession
 from hermes_run.core.messages import Message, System, Usage, User
 from hermes_run.core.text import restore_bytes
 from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
 from hermes_run.errors import BudgetStop, EnvironmentStop, RolloutError, SandboxError
 from hermes_run.quality.filters import judge
+from hermes_run.runner.artifacts import Kept, collect
 from hermes_run.runner.backends import backend_name
+from hermes_run.runner.workspace_diff import WorkspaceDiff
 from hermes_run.tools.toolkit import Toolkit
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from hermes_run.core.contracts import Sandbox
     from hermes_run.core.task import PromptTask
@@ -49,25 +52,41 @@ class Attempt:
     toolsets: tuple[str, ...] = ()
     rollout: Rollout | None = None
     info: SandboxInfo | None = None
+    kept_files: Kept = field(default_factory=Kept)
 
     async def run(self) -> StopReason:
-        """Open the session and do the task, within the prompt's time limit."""
-        spec = self.resources.spec
+        """Open the session and do the task, within the prompt's time limit; keep what is to be kept."""
         self.toolsets = self.resources.toolsets_of(self.task.key)
-        limit = asyncio.timeout(spec.agent.prompt_timeout_s)
+        limit = asyncio.timeout(self.resources.spec.agent.prompt_timeout_s)
         try:
-            async with limit, self.open_session() as rollout:
-                return await rollout.run(self.task.prompt, spec.agent.system_prompt)
+            async with limit, self.open_session() as (rollout, keep):
+                deadline = limit.when()
+                limit.reschedule(None)  # from here on it is the turns', so that what follows them is not cut
+                reason = await self._take_turns(rollout, deadline)
+                await keep()
+                return reason
         except TimeoutError:
             if not limit.expired():
                 raise
-            if self.rollout is not None:
-                self.rollout.close(_TIMED_OUT)
+            return StopReason.PROMPT_TIMEOUT
+
+    async def _take_turns(self, rollout: Rollout, deadline: float | None) -> StopReason:
+        limit = asyncio.timeout_at(deadline)
+        try:
+            async with limit:
+                return await rollout.run(self.task.prompt, self.resources.spec.agent.system_prompt)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            rollout.close(_TIMED_OUT)
             return StopReason.PROMPT_TIMEOUT
 
     @asynccontextmanager
-    async def open_session(self) -> AsyncIterator[Rollout]:
-        """The sandbox with the row's files and set-up done, the tools, the conversation."""
+    async def open_session(self) -> AsyncIterator[tuple[Rollout, Callable[[], Awaitable[None]]]]:
+        """The sandbox with the row's files and set-up done, the tools, the conversation.
+
+        Beside it what keeps the workspace's artifacts, to be called when the turns are over.
+        """
         resources, task = self.resources, self.task
         spec = resources.spec.sandbox
         request = SandboxRequest(
@@ -86,12 +105,15 @@ class Attempt:
         async with backend.open(request) as sandbox:
             self.info = sandbox.info
             await prepare(sandbox, task, spec.setup, spec.start_timeout_s)
+            diff = WorkspaceDiff(sandbox) if spec.diff else None
+            if diff is not None:
+                await diff.remember()
             names = resources.tools_of(self.toolsets)
             toolkit = Toolkit(names, ToolSession(task, sandbox, names))
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)
                 self.rollout = Rollout(chat, toolkit, resources.countable, resources.spec.agent.max_turns)
-                yield self.rollout
+                yield self.rollout, lambda: collect(sandbox, spec.artifacts, diff, self.kept_files)
             finally:
                 await toolkit.aclose()
 
@@ -100,6 +122,7 @@ class Attempt:
         rollout, spec, resources = self.rollout, self.resources.spec, self.resources
         finished_at = now()
         backend = self.info.backend if self.info else backend_name(spec, resources.settings, self.task.image)
+        artifacts = placed(self.task.key, self.kept_files.artifacts)
         trajectory = Trajectory(
             key=self.task.key,
             prompt_index=self.task.prompt_index,
@@ -117,6 +140,8 @@ class Attempt:
             backend=backend,
             limits_missing=self.info.missing if self.info else resources.limits_missing.get(backend, ()),
             image_digest=self.info.image_digest if self.info else "",
+            artifacts=tuple(artifact.path for artifact in artifacts),
+            artifacts_left_out=self.kept_files.left_out,
             row=self.task.row,
             batch=self.task.batch,
             timestamp=finished_at,
@@ -133,6 +158,7 @@ class Attempt:
             work=resources.work,
             trajectory=trajectory,
             usage=trajectory.usage,
+            artifacts=artifacts,
         )
 
     def failed(self, reason: str, error: str, usage: Usage | None = None) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 class NoImages:
     """The image part of `Backend`, for one whose sandboxes are made from none."""
-
-    uses_images: ClassVar[bool] = False
 
     def prefetch(self, images: Iterable[str]) -> None:
         """There is nothing to get."""

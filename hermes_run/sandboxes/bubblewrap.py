@@ -49,6 +49,7 @@ class BubblewrapBackend(NoImages):
     """
 
     name: ClassVar[str] = "bubblewrap"
+    uses_images: ClassVar[bool] = False
 
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name

@@ -34,6 +34,7 @@ class LocalBackend(NoImages):
     """
 
     name: ClassVar[str] = "local"
+    uses_images: ClassVar[bool] = False
 
     def __init__(self, run_name: str, settings: Settings) -> None:
         self._run = run_name

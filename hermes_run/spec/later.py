@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from hermes_run.spec.locate import KeyPath
 
 NOT_YET: dict[tuple[str, ...], Any] = {
-    ("sandbox", "image"): None,
-    ("sandbox", "artifacts"): [],
-    ("sandbox", "diff"): False,
     ("tools", "custom"): [],
     ("tools", "mcp"): [],
     ("tools", "allowed_hosts"): [],

@@ -30,6 +30,7 @@ from hermes_run.errors import UsageError
 from hermes_run.formats.card import card
 from hermes_run.quality.statistics import Statistics, describe, glance, spent
 from hermes_run.store import layout
+from hermes_run.store.artifacts import copy_artifacts
 from hermes_run.store.batches import batch_path, line_hash
 from hermes_run.store.disk import Appender, replace_file, replacing, sync_folder
 from hermes_run.store.entry import (
@@ -102,7 +103,9 @@ def assembling(out: Path, about: About) -> Iterator[Assembly]:
     layout.create_run_dir(beside)
     with layout.locked(beside):
         for left in beside.iterdir():  # of one that was killed
-            if left.name != layout.LOCK:
+            if left.is_dir():
+                shutil.rmtree(left)
+            elif left.name != layout.LOCK:
                 left.unlink()
         try:
             with Assembly(beside, out, about).opened() as new:
@@ -181,14 +184,19 @@ class Assembly:
         """The plan, its packed content keys, and which rows are done where `add` was not told of rows."""
         self._plan, self._completed = (plan, keys), completed
 
-    def add(self, entry: JournalLine, text: bytes, prompt_index: int | None) -> None:
+    def add(
+        self, entry: JournalLine, text: bytes, prompt_index: int | None, origin: Path | None = None
+    ) -> None:
         """Take in an entry with its line (b"" for a failed one, or one whose line is elsewhere).
 
         `prompt_index` is its row's place in the dataset, None when it is outside the plan. `text` is
-        written with that place, the entry's key and its new batch number; all else of it stays.
+        written with that place, the entry's key and its new batch number; all else of it stays. The
+        artifacts that it names are copied from the run directory `origin`.
         """
         batch, offset = self._next_batch(), 0
         if text:
+            if origin is not None:
+                copy_artifacts(origin, self.folder, text)
             text = placed(text, (prompt_index, entry.key, batch), self._extra)
             if self._file is None:
                 self._file = Appender(batch_path(self.folder, batch))

@@ -15,6 +15,7 @@ from hermes_run.store.rawlines import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
     from typing import IO
 
     from hermes_run.store.algebra import Candidate
@@ -66,18 +67,22 @@ class Gathered:
         for position, packed in planned_keys(union.keys, equal_rows(union.keys), samples):
             where = self.index.pop(packed, None)
             if where is not None:
-                new.add(*self._found(packed, where), union.places[position])
+                self._add(new, packed, where, union.places[position])
         for packed in sorted(self.index):
-            new.add(*self._found(packed, self.index[packed]), None)
+            self._add(new, packed, self.index[packed], None)
         new.set_plan(union.plan, union.keys)
 
-    def _found(self, packed: bytes, where: int) -> tuple[JournalLine, bytes]:
+    def _add(self, new: Assembly, packed: bytes, where: int, place: int | None) -> None:
+        line, text, origin = self._found(packed, where)
+        new.add(line, text, place, origin)
+
+    def _found(self, packed: bytes, where: int) -> tuple[JournalLine, bytes, Path | None]:
         if where < 0 and self._spool is not None:
             self._spool.seek(-1 - where)
-            return bare_line(decode_entry(self._spool.readline())), b""
+            return bare_line(decode_entry(self._spool.readline())), b"", None
         part, ordinal = self._parts[where >> _ORDINAL_BITS], where & (1 << _ORDINAL_BITS) - 1
         line = find(part, packed[:_CONTENT_BYTES] + ordinal.to_bytes(4, "big"))
-        return msgspec.structs.replace(line, key=unpack_key(packed)), read_text(part, line)
+        return msgspec.structs.replace(line, key=unpack_key(packed)), read_text(part, line), part.path
 
 
 def find(part: Part, packed: bytes) -> JournalLine:

@@ -12,6 +12,7 @@ from hermes_run.formats.record import decode_record
 from hermes_run.formats.sharegpt import from_record
 from hermes_run.quality.filters import judge
 from hermes_run.store import layout
+from hermes_run.store.artifacts import copy_artifacts
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path
 from hermes_run.store.disk import Appender
 from hermes_run.store.entry import REUSED
@@ -64,6 +65,7 @@ class Reuse:
                     entry = view.find(key)
                     line = reader.read(entry) if entry is not None and self._fits(entry) else None
                     if entry is not None and line is not None:
+                        copy_artifacts(run, self._folder, line)
                         self._append(entry, line)
                         taken += 1
         finally:

@@ -13,6 +13,7 @@ from hermes_run.errors import UsageError
 from hermes_run.formats.equality import content_hash
 from hermes_run.formats.record import decode_record
 from hermes_run.store import layout
+from hermes_run.store.artifacts import damages as artifact_damages
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path
 from hermes_run.store.disk import replace_file
 from hermes_run.store.entry import LOST, Place, encode, to_entry
@@ -84,6 +85,8 @@ def _of_lines(run: Path, view: JournalView) -> list[str]:
             line = reader.read(entry) if entry.length else None
             if line is not None and content_hash(decode_record(line)) != entry.hash:
                 found.append(f"{view.path}: the hash of {entry.key} is not that of its trajectory")
+            elif line is not None:
+                found += artifact_damages(run, line)
     for number in batch_numbers(run):
         spans = sorted(covered.get(number, ()))
         written = {offset for batch, offset in written_off if batch == number}

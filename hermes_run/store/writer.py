@@ -1,4 +1,4 @@
-"""Writes outcomes: the line first, then the entry; syncs them; keeps the checkpoint."""
+"""Writes outcomes: artifacts, then the line, then the entry; syncs them; keeps the checkpoint."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from hermes_run.core.trajectory import Status
 from hermes_run.store import layout
+from hermes_run.store.artifacts import write_artifacts
 from hermes_run.store.batches import batch_path
 from hermes_run.store.disk import Appender, replace_file
 from hermes_run.store.lines import failed_line, kept_line
@@ -61,6 +62,7 @@ class Writer:
         if outcome.trajectory is None:
             self._journal.append(failed_line(outcome))
         else:
+            write_artifacts(self._folder, outcome.artifacts)
             line, entry = kept_line(outcome, outcome.trajectory, self._form)
             file = self._files.get(outcome.batch)
             if file is None:

@@ -49,6 +49,13 @@ def test_the_line_never_changes() -> None:
     assert GOLDEN.read_bytes() == ShareGPT().encode(example()) + b"\n"
 
 
+def test_a_line_of_the_first_version_is_still_read() -> None:
+    """It lacks the fields about artifacts."""
+    line = (GOLDEN.parent / "trajectory_first_version.jsonl").read_bytes()
+    assert ShareGPT().decode(line) == example()
+    assert content_hash(decode_record(line)) == hash_of(example())
+
+
 def test_the_line_is_as_the_contract_has_it() -> None:
     record = record_of(example())
     assert list(record) == [
@@ -272,7 +279,7 @@ def test_which_call_a_result_answers_is_part_of_the_hash() -> None:
     assert len({hash_of(example(messages=each)) for each in (straight, crossed, foreign)}) == 3
 
 
-SCHEDULING = {"key", "prompt_index", "row", "work", "batch", "timestamp"}
+SCHEDULING = {"key", "prompt_index", "row", "work", "batch", "timestamp", "artifacts_left_out"}
 CHANGES: dict[str, Any] = {
     "messages": (User("count the files!"), *example().messages[1:]),
     "stop_reason": StopReason.MAX_TURNS,
@@ -287,12 +294,22 @@ CHANGES: dict[str, Any] = {
     "backend": "local",
     "limits_missing": (),
     "image_digest": "sha256:0",
+    "artifacts": ("artifacts/0-0.abc/a.txt",),
 }
 
 
 def test_every_field_either_is_scheduling_or_changes_the_hash() -> None:
     assert {*CHANGES} | SCHEDULING == {*example().__struct_fields__}
     assert not {*CHANGES} & SCHEDULING
+
+
+def test_of_an_artifact_its_path_and_the_digest_count_and_not_the_key() -> None:
+    def hashed(*paths: str) -> str:
+        return hash_of(example(artifacts=paths))
+
+    assert hashed("artifacts/0-0.abc/a.txt") == hashed("artifacts/f-7.abc/a.txt")
+    others = ("artifacts/0-0.abd/a.txt", "artifacts/0-0.abc/b.txt")
+    assert len({hashed(path) for path in ("artifacts/0-0.abc/a.txt", *others)}) == 3
 
 
 @pytest.mark.parametrize("field", CHANGES)
