@@ -65,10 +65,10 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 def _json(found: Comparison, parted: Iterator[dict[str, Any]] | None) -> Iterator[str]:
     """One JSON object; an entry of its long lists is a line, so that a million of them need no memory."""
     yield "{"
-    yield from _json_list("only_a", map(json.dumps, found.only_a))
-    yield from _json_list("only_b", map(json.dumps, found.only_b))
+    yield from _json_list("only_a", (f'"{key}"' for key in found.only_a))
+    yield from _json_list("only_b", (f'"{key}"' for key in found.only_b))
     yield f'  "same": {found.same},'
-    yield from _json_list("changed", (line.decode() for line in found.differing))
+    yield from _json_list("changed", map(_items, filter(None, found.differing)))
     if parted is not None:
         yield from _json_list("trajectories", (json.dumps(each, ensure_ascii=False) for each in parted))
     yield as_json(found.about)[len("{\n") :]
@@ -80,3 +80,8 @@ def _json_list(name: str, items: Iterable[str]) -> Iterator[str]:
         yield before
         before = f"    {item},"
     yield f"{before}]," if before.endswith("[") else f"{before[:-1]}\n  ],"
+
+
+def _items(lines: bytes) -> str:
+    """Some lines as items of a list, each but the last with its comma."""
+    return lines.decode().rstrip("\n").replace("\n", ",\n    ")

@@ -39,7 +39,7 @@ class Difference:
         found, (a, b) = self._found, self._names
         counts = (
             f"{number(found.same)} the same",
-            f"{number(len(found.differing))} changed",
+            f"{number(found.different)} changed",
             f"{number(len(found.only_a))} only in {a}",
             f"{number(len(found.only_b))} only in {b}",
         )
@@ -51,7 +51,7 @@ class Difference:
             yield ""
             yield from self._listed("-", found.only_a, len(found.only_a))
             yield from self._listed("+", found.only_b, len(found.only_b))
-            yield from self._listed("~", map(self._entry, found.changed()), len(found.differing))
+            yield from self._listed("~", map(self._entry, found.changed()), found.different)
         yield from self._origins()
 
     def _sums(self) -> Iterator[str]:

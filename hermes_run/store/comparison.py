@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections import Counter
 from contextlib import contextmanager
-from operator import attrgetter
+from itertools import compress
+from operator import ne, not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
-from hermes_run.core.keys import unpack_key
 from hermes_run.errors import UsageError
 from hermes_run.quality.statistics import Statistics, glance, tool_table
 from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader
-from hermes_run.store.entry import Entry
+from hermes_run.store.entry import Entry, decode_entry, encode_lines
 from hermes_run.store.planfile import PlanFile, read_plan
-from hermes_run.store.rawlines import entry_of, open_view, opened_lines
-from hermes_run.store.sums import Counted, Sums, paired, side_by_side
+from hermes_run.store.rawlines import Block, entry_of, open_view, opened_blocks
+from hermes_run.store.sums import Columns, Counted, Sums, columns_of, paired, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
-_encode = msgspec.json.Encoder().encode
-_count_all = msgspec.json.Decoder(list[Counted]).decode
-_decode_all = msgspec.json.Decoder(list[Entry]).decode
 _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
-_values = attrgetter(*_COMPARED)
-_Some = TypeVar("_Some", Counted, Entry)
-_AT_ONCE = 512
-"""Entries are decoded and summed so many together: half the cost of one by one, and they stay in cache."""
+_decode_counted = msgspec.json.Decoder(Counted).decode
+_Some = TypeVar("_Some", bound=msgspec.Struct)
+_AHEAD = 64
+"""So many lines of each side are compared together, if there are as many: what they hold stays in the
+processor's cache, which is half of the cost."""
 
-_END: tuple[bytes, bytes] = (b"\xff" * 21, b"")
+
+_Fields = msgspec.defstruct(
+    "_Fields", [(name, tuple[Any, Any] | msgspec.UnsetType, msgspec.UNSET) for name in _COMPARED], gc=False
+)
+"""[in a, in b] of the fields that differ: half of what a dict and its JSON cost."""
+_NOTHING = _Fields()
+
+
+class _Change(msgspec.Struct, gc=False):
+    """An element of `changed` in `diff --json`."""
+
+    key: str
+    fields: msgspec.Struct
 
 
 class Comparison:
@@ -42,109 +54,121 @@ class Comparison:
     Attributes:
         only_a, only_b: keys that only one of them has.
         same: how many entries are equal; another `work` alone changes none.
-        differing: the changed entries, each as the JSON of `{key, fields: {name: [in a, in b]}}`: a
-            million of them fit into memory as bytes, and would not as objects.
+        different: how many are changed.
+        differing: these, in blocks of lines, each line the JSON of `{key, fields: {name: [in a, in b]}}`:
+            a million of them fit into memory as bytes, and would not as objects.
         about: the other keys of `diff --json`, from `spec` on.
     """
 
     def __init__(self) -> None:
         self.only_a: list[str] = []
         self.only_b: list[str] = []
-        self.same = 0
+        self.same = self.different = 0
         self.differing: list[bytes] = []
         self.about: dict[str, Any] = {}
-        self._patterns: Counter[tuple[str, ...]] = Counter()
+        self._fields: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str]] = Counter()
         self._both, self._mine, self._theirs = Sums(), Sums(), Sums()
 
     @property
     def is_equal(self) -> bool:
         """Whether no entry differs."""
-        return not (self.only_a or self.only_b or self.differing)
+        return not (self.only_a or self.only_b or self.different)
 
     def changed(self) -> Iterator[dict[str, Any]]:
         """The changed entries, decoded one by one."""
-        return map(msgspec.json.decode, self.differing)
+        return (msgspec.json.decode(line) for lines in self.differing for line in lines.splitlines())
 
-    def read(self, a: Iterator[tuple[bytes, bytes]], b: Iterator[tuple[bytes, bytes]]) -> None:
+    def read(self, a: Iterator[Block], b: Iterator[Block]) -> None:
         """Compare two sorted manifests in one pass. Raises UsageError for a line that is no entry."""
-        waiting: tuple[list[bytes], ...] = ([], [], [], [], [])
-        equal, left, right, gone, come = waiting
-        count = 0
-        (mine, line), (theirs, other) = next(a, _END), next(b, _END)
-        while line or other:
-            if mine == theirs:
-                if line == other:
-                    equal.append(line)
-                else:
-                    left.append(line)
-                    right.append(other)
-                (mine, line), (theirs, other) = next(a, _END), next(b, _END)
-            elif mine < theirs:
-                self.only_a.append(unpack_key(mine))
-                gone.append(line)
-                mine, line = next(a, _END)
-            else:
-                self.only_b.append(unpack_key(theirs))
-                come.append(other)
-                theirs, other = next(b, _END)
-            count += 1
-            if count % _AT_ONCE == 0:
-                self._take(*waiting)
-        self._take(*waiting)
+        for (keys, lines), (others, other_lines) in _abreast(a, b):
+            if keys == others:
+                self._take_pairs(lines, other_lines)
+                continue
+            mine = dict(zip(keys, lines, strict=True))
+            theirs = dict(zip(others, other_lines, strict=True))
+            shared = [key for key in keys if key in theirs]
+            self._take_pairs([mine.pop(key) for key in shared], [theirs.pop(key) for key in shared])
+            self.only_a += _counted([*mine.values()], self._mine)
+            self.only_b += _counted([*theirs.values()], self._theirs)
 
     def sums(self) -> dict[str, Any]:
         """What both come to, which fields changed how often, and from which outcome to which."""
-        fields: Counter[str] = Counter()
-        for names, count in self._patterns.items():
-            fields.update(dict.fromkeys(names, count))
         return {
             **side_by_side(self._both + self._mine, self._both + self._theirs),
-            "fields": dict(fields.most_common()),
+            "fields": {name: count for name, count in self._fields.most_common() if count},
             "moves": [{"from": a, "to": b, "count": n} for (a, b), n in self._moves.most_common()],
         }
 
-    def _take(self, *waiting: list[bytes]) -> None:
-        """Take in lines that both have, those in pairs that differ, those of one alone; empty the lists."""
-        equal, left, right, gone, come = waiting
-        self._both.take(_decoded(equal, _count_all))
-        self.same += len(equal)
-        self._take_pairs(left, right)
-        self._mine.take(_decoded(gone, _count_all))
-        self._theirs.take(_decoded(come, _count_all))
-        for lines in waiting:
-            lines.clear()
-
     def _take_pairs(self, left: list[bytes], right: list[bytes]) -> None:
-        mine, theirs = _decoded(left, _decode_all), _decoded(right, _decode_all)
+        if left != right:
+            differ = [*map(ne, left, right)]
+            mine = _decoded([*compress(left, differ)], decode_entry)
+            theirs = _decoded([*compress(right, differ)], decode_entry)
+            self._compare(columns_of(mine), columns_of(theirs))
+            left = [*compress(left, map(not_, differ))]
+        self.same += len(left)
+        _counted(left, self._both)
+
+    def _compare(self, mine: Columns, theirs: Columns) -> None:
+        """Take in pairs whose lines differ: column by column, at half of the cost of pair by pair."""
         self._mine.take(mine)
         self._theirs.take(theirs)
-        for a, b in zip(mine, theirs, strict=True):
-            fields = {
-                name: (one, other)
-                for name, one, other in zip(_COMPARED, _values(a), _values(b), strict=True)
-                if one != other
-            }
-            if not fields:
-                self.same += 1
-                continue
-            self._patterns[tuple(fields)] += 1
-            if "status" in fields or "reason" in fields:
-                self._moves[f"{a.status}/{a.reason}", f"{b.status}/{b.reason}"] += 1
-            self.differing.append(_encode({"key": a.key, "fields": fields}))
+        keys, differing = mine["key"], [_differing(mine[name], theirs[name]) for name in _COMPARED]
+        for name, column in zip(_COMPARED, differing, strict=True):
+            self._fields[name] += len(column) - column.count(UNSET)
+        changes = map(_Change, keys, map(_Fields, *differing))
+        found = [change for change in changes if change.fields != _NOTHING]
+        self.same += len(keys) - len(found)
+        self.different += len(found)
+        self.differing.append(encode_lines(found))
+        outcomes = (zip(side["status"], side["reason"], strict=True) for side in (mine, theirs))
+        moves = zip(*outcomes, strict=True)
+        self._moves.update(("/".join(a), "/".join(b)) for a, b in moves if a != b)
 
 
-def _decoded(lines: list[bytes], decode_all: Callable[[bytes], list[_Some]]) -> list[_Some]:
+def _differing(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+    """Where two columns differ, both values; where they do not, UNSET."""
+    if a == b:
+        return [UNSET] * len(a)
+    return [UNSET if one == other else (one, other) for one, other in zip(a, b, strict=True)]
+
+
+def _counted(lines: list[bytes], sums: Sums) -> list[str]:
+    """Take the entries of some lines into sums; their keys."""
+    entries = _decoded(lines, _decode_counted)
+    if entries:
+        sums.take(columns_of(entries))
+    return [entry.key for entry in entries]
+
+
+def _decoded(lines: list[bytes], decode: Callable[[bytes], _Some]) -> list[_Some]:
     """The entries of some lines. Raises UsageError naming the one that is none."""
     try:
-        found = decode_all(b"[" + b",".join(lines) + b"]")
-        if len(found) == len(lines):
-            return found
+        return [*map(decode, lines)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    for line in lines:
-        entry_of(line, f"the manifest line {os.fsdecode(line[:60])!r}")
-    raise UsageError("a manifest holds lines that are entries only together with the next: none of ours")
+        for line in lines:
+            entry_of(line, f"the manifest line {os.fsdecode(line[:60])!r}")
+        raise
+
+
+def _abreast(a: Iterator[Block], b: Iterator[Block]) -> Iterator[tuple[Block, Block]]:
+    """Blocks of two manifests, those of a pair over the same range of keys."""
+    mine, theirs = _filled(([], []), a), _filled(([], []), b)
+    while mine[0] or theirs[0]:
+        bound = min(keys[-1] for keys, _ in (mine, theirs) if keys)
+        cut, other_cut = bisect_right(mine[0], bound), bisect_right(theirs[0], bound)
+        yield (mine[0][:cut], mine[1][:cut]), (theirs[0][:other_cut], theirs[1][:other_cut])
+        mine = _filled((mine[0][cut:], mine[1][cut:]), a)
+        theirs = _filled((theirs[0][other_cut:], theirs[1][other_cut:]), b)
+
+
+def _filled(block: Block, further: Iterator[Block]) -> Block:
+    keys, lines = block
+    while len(keys) < _AHEAD and (more := next(further, None)):
+        keys += more[0]
+        lines += more[1]
+    return keys, lines
 
 
 def compare(a: Path, b: Path) -> Comparison:
@@ -166,12 +190,12 @@ def compare(a: Path, b: Path) -> Comparison:
 
 
 @contextmanager
-def _opened(run: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+def _opened(run: Path) -> Iterator[Iterator[Block]]:
     if run == Path(os.devnull):
         yield iter(())
         return
-    with opened_lines(run) as lines:
-        yield lines
+    with opened_blocks(run) as blocks:
+        yield blocks
 
 
 def _tools(a: Path, b: Path) -> dict[str, dict[str, list[Any]]]:

@@ -28,13 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+_BEFORE, _AFTER = b'{"key":"', b'#0"'
+_HEAD = len(_BEFORE) + 32 + len(_AFTER)
+_FRAME = [
+    (at, each.encode())
+    for at, each in enumerate(f"{_BEFORE.decode()}{' ' * 32}{_AFTER.decode()}")
+    if each != " "
+]
+"""What stands around a key of ordinal 0: (place in the line, byte)."""
 _KEY = re.compile(rb'\{"key":"([0-9a-f]{32})#(0|[1-9][0-9]{0,9})"')
 
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
 """Packed rollout keys, and their manifest lines."""
 
-_BLOCK_BYTES = 1 << 15
+_BLOCK_BYTES = 1 << 16
 """What is read at once: little, so that what is read is in the processor's cache when it is used."""
 
 
@@ -48,12 +56,6 @@ def split_line(line: bytes) -> tuple[bytes, int] | None:
         return unhexlify(content) + b"\0\0\0\0", match.end() - 1
     number = int(ordinal)
     return (unhexlify(content) + number.to_bytes(4, "big"), match.end() - 1) if number < 2**32 else None
-
-
-def read_raw(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """(packed rollout key, line without its newline) of a manifest file, in order (`read_blocks`)."""
-    for keys, lines in read_blocks(path):
-        yield from zip(keys, lines, strict=True)
 
 
 def read_blocks(path: Path) -> Iterator[Block]:
@@ -79,30 +81,27 @@ def read_blocks(path: Path) -> Iterator[Block]:
 
 
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:
-    rest = b""
-    with path.open("rb", buffering=0) as stream:
-        while data := stream.read(_BLOCK_BYTES):
-            *lines, rest = (rest + data).split(b"\n")
-            if lines:
-                yield lines
-    if rest:
-        yield [rest]
+    with path.open("rb", buffering=_BLOCK_BYTES) as stream:
+        while lines := stream.readlines(_BLOCK_BYTES):
+            last = lines[-1]
+            found = [line[:-1] for line in lines]
+            if not last.endswith(b"\n"):
+                found[-1] = last
+            yield found
 
 
 def _keys_of(lines: list[bytes]) -> list[bytes] | None:
     """The packed keys of lines that all are as most lines are, ordinal 0 and our spelling; else None."""
     count = len(lines)
-    heads, tails = [line[:8] for line in lines], [line[40:43] for line in lines]
-    if b"".join(heads) != b'{"key":"' * count or b"".join(tails) != b'#0"' * count:
+    heads = b"".join([line[:_HEAD] for line in lines])
+    if len(heads) != _HEAD * count or any(heads[at::_HEAD] != each * count for at, each in _FRAME):
         return None
-    contents = b"".join([line[8:40] for line in lines])
+    digits = heads.replace(_BEFORE, b"").replace(_AFTER, b"00000000")
     try:
-        packed = unhexlify(contents)
+        packed = unhexlify(digits)
     except ValueError:
         return None
-    if contents != contents.lower():
-        return None
-    return [packed[at : at + 16] + b"\0\0\0\0" for at in range(0, 16 * count, 16)]
+    return [packed[at : at + 20] for at in range(0, 20 * count, 20)] if digits.islower() else None
 
 
 def _keys_one_by_one(path: Path, number: int, found: list[bytes]) -> Block:
@@ -186,14 +185,14 @@ def journal_or_manifest(run: Path) -> Path | None:
 
 
 @contextmanager
-def opened_lines(run: Path) -> Iterator[Iterator[tuple[bytes, bytes]]]:
-    """(packed rollout key, manifest line) of a run or a manifest file, in order. Raises UsageError."""
+def opened_blocks(run: Path) -> Iterator[Iterator[Block]]:
+    """(packed rollout keys, manifest lines) of a run or a manifest file, in order. Raises UsageError."""
     path = fresh_manifest(run) if (run / layout.JOURNAL).is_file() else manifest_of(run)
     if path is not None:
-        yield read_raw(path)
+        yield read_blocks(path)
         return
     view = open_view(run)
     try:
-        yield lines_of_view(view)
+        yield blocks_of_view(view)
     finally:
         view.close()
