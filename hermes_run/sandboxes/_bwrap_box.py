@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 from typing import TYPE_CHECKING
 
 from hermes_run.core.contracts import SandboxInfo
 from hermes_run.sandboxes import _bwrap_root
-from hermes_run.sandboxes._box import Box
 from hermes_run.sandboxes._cgroups import Group, Limits
 from hermes_run.sandboxes._link import Link
 from hermes_run.sandboxes._mail import Mail
-from hermes_run.sandboxes._processes import children_of, kill_call, send
+from hermes_run.sandboxes._namespaced import NamespacedBox
 from hermes_run.sandboxes._script import Texts, closable, supervisor
 from hermes_run.sandboxes._spill import SpillFolder, most_spilled
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import SandboxRequest
     from hermes_run.sandboxes._ground import Ground
-    from hermes_run.sandboxes._processes import Table
     from hermes_run.sandboxes.bubblewrap import Machine
 
 _LONGEST_LINE = 300
@@ -33,7 +30,7 @@ _CURE = (
 )
 
 
-class BwrapBox(Box):
+class BwrapBox(NamespacedBox):
     """One sandbox. See `Box`."""
 
     what = "a bubblewrap sandbox"
@@ -42,8 +39,6 @@ class BwrapBox(Box):
         super().__init__(ground, request)
         self._machine = machine
         self._cwd = _bwrap_root.working_directory(request.cwd)
-        self._first = 0
-        self._group: Group | None = None
         self.pipes_inside = _bwrap_root.PIPES
         self.spills = SpillFolder("/tmp", most_spilled(request.memory_mb))
         self.info = SandboxInfo(
@@ -57,7 +52,7 @@ class BwrapBox(Box):
         """See Box."""
         machine, request = self._machine, self.request
         self.pipes = self.folder
-        group = self._group = Group(
+        group = self.group = Group(
             machine.hierarchies,
             f"hermes-run-{self.ground.mark}-{os.path.basename(self.folder)}",
             Limits(request.memory_mb, request.pids, request.cpus),
@@ -102,41 +97,8 @@ class BwrapBox(Box):
         steps = [f"echo 0 >&{entry} && exec {entry}>&- || exit 98;" for entry in group.entries]
         return " ".join([*steps, *self._machine.own_limits(self.request)])
 
-    def settle(self) -> None:
-        """Find its first process: the one child of bwrap, which waits for it outside."""
-        children = children_of(self.process.pid)
-        if len(children) != 1:
-            raise self.start_error("its first process cannot be found", b"")
-        (self._first,) = children
-
     def explain(self, said: str) -> str:
         """See Box."""
         lines = [line[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
         cure = _CURE if "namespace" in said or "uid map" in said else ""
         return (": " + " | ".join(lines) if lines else "") + cure
-
-    def destroy(self) -> None:
-        """Kill the first process: the kernel kills the rest with it."""
-        if not hasattr(self, "process") or self.process.poll() is not None:
-            return
-        first = [self._first] if self._first else children_of(self.process.pid)
-        if first:
-            send(first, signal.SIGKILL)
-        else:
-            self.process.kill()
-
-    def release(self) -> bool:
-        """Remove its control groups."""
-        return self._group is None or self._group.remove()
-
-    def spill_folder(self) -> int:
-        """Its /tmp: a mount of its own, which nothing inside can replace."""
-        return os.open(f"/proc/{self._first}/root/tmp", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
-
-    def kill_call(self, started_s: float) -> None:
-        """See Place. Orphans are adopted by the first process."""
-
-        def orphans(table: Table, shell: int | None) -> list[int]:
-            return [p.pid for p in table.values() if p.parent == self._first and p.pid != shell]
-
-        kill_call(self._first, orphans, started_s)

@@ -21,11 +21,12 @@ from hermes_run.sandboxes import _bwrap_root
 from hermes_run.sandboxes._bwrap_box import BwrapBox
 from hermes_run.sandboxes._bwrap_etc import make_etc
 from hermes_run.sandboxes._bwrap_seccomp import make_filter
-from hermes_run.sandboxes._cgroups import OWN_PROCESSES, find_hierarchies, possible_parents, remove_groups
+from hermes_run.sandboxes._cgroups import OWN_PROCESSES
 from hermes_run.sandboxes._ending import to_the_end
-from hermes_run.sandboxes._ground import Ground, leftover_folders, mark_of, remove_ground
+from hermes_run.sandboxes._ground import Ground, leftover_folders
+from hermes_run.sandboxes._namespaced import groups_of, sweep_namespaced
 from hermes_run.sandboxes._no_images import NoImages
-from hermes_run.sandboxes._processes import kill_all, process_table
+from hermes_run.sandboxes._processes import process_table
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
     from hermes_run.spec.model import Settings
 
-_GROUPS = "groups"
-"""File of a ground: the folders in which the run makes control groups."""
 _OLDEST = (0, 8)
 """The first bubblewrap with --disable-userns."""
 
@@ -106,14 +105,7 @@ class BubblewrapBackend(NoImages):
 
 def sweep(path: str) -> None:
     """Remove the ground of a dead run, with its control groups; both stay while those cannot be removed."""
-    kill_all(lambda: _orphans(path))
-    try:
-        with open(f"{path}/{_GROUPS}", encoding="utf-8") as file:
-            parents = file.read().splitlines()
-    except FileNotFoundError:  # it died before it made any
-        parents = []
-    if remove_groups(parents, mark_of(path)):
-        remove_ground(path)
+    sweep_namespaced(path, lambda: _orphans(path))
 
 
 def _orphans(path: str) -> set[int]:
@@ -143,9 +135,7 @@ class Machine:
         self.shell = next(path for path in ("/usr/bin/bash", "/bin/bash", "/bin/sh") if os.path.exists(path))
         self.environment = _bwrap_root.environment(self.shell)
         ground.prepare()
-        with open(f"{ground.path}/{_GROUPS}", "w", encoding="utf-8") as file:
-            file.writelines(f"{parent}\n" for parent in possible_parents())
-        self.hierarchies = find_hierarchies(ground.mark)
+        self.hierarchies = groups_of(ground)
         self._filter = f"{ground.path}/seccomp"
         with open(self._filter, "wb") as program:
             self._has_filter = program.write(make_filter()) > 0
