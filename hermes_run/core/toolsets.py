@@ -11,7 +11,7 @@ from hermes_run.errors import UnknownName
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-TOOL_TEXTS_VERSION = 1
+TOOL_TEXTS_VERSION = 2
 """Version of what models read from us: tool descriptions, tool results, the built-in prompt. Raised on
 purpose when they change; it is part of the work fingerprint (contract, section 4)."""
 

@@ -1,4 +1,4 @@
-"""patch: replaces a text in a file, found by the nine strategies of `matching`."""
+"""patch: replaces a text in a file, found by the nine strategies of `matching`, or applies a V4A patch."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
 from hermes_run.tools import matching
+from hermes_run.tools.changeset import Changeset, read_text
 from hermes_run.tools.lint import check_syntax
-from hermes_run.tools.shell import bytes_of, text_of
-from hermes_run.tools.stored import read_start, write_exactly
+from hermes_run.tools.shell import bytes_of
+from hermes_run.tools.stored import write_exactly
+from hermes_run.tools.v4a import parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hermes_run.core.contracts import Sandbox, ToolSession
-
-_MAX_MIB = 8
-MAX_BYTES = _MAX_MIB * 2**20
-"""Larger files are refused: matching would hold up everything else."""
 
 MAX_DIFF_CHARS = 20_000
 _CONTEXT_LINES = 3
@@ -30,27 +28,40 @@ _HUNK = re.compile(r"([-+])(\d+)(?=[, ])")
 
 
 class Patch:
-    """Replaces one text by another in a file."""
+    """Changes files: one text by another, or several files in one go."""
 
     spec: ClassVar[ToolSpec] = ToolSpec(
         "patch",
-        "Replace old_string by new_string in a file. old_string should be the file's text with enough lines "
-        "around it to be found once; small slips (indentation, spaces, quotes, escapes) are forgiven. When "
-        "it stands in several places, give more context or set replace_all. The diff shows what was done.",
+        "Change files. Mode replace: old_string becomes new_string in the file at path; old_string should be "
+        "the file's text with enough lines around it to be found once; small slips (indentation, spaces, "
+        "quotes, escapes) are forgiven; when it stands in several places, give more context or set "
+        "replace_all. Mode patch: `patch` changes several files in one go, all or none. The diff shows what "
+        "was done.",
         {
             "type": "object",
             "properties": {
-                "mode": {"type": "string", "enum": ["replace"], "default": "replace"},
-                "path": {"type": "string", "description": "The file; relative to the working directory."},
-                "old_string": {"type": "string", "description": "What stands there now."},
-                "new_string": {"type": "string", "description": "What is to stand there instead."},
+                "mode": {"type": "string", "enum": ["replace", "patch"], "default": "replace"},
+                "path": {
+                    "type": "string",
+                    "description": "replace: the file; relative to the working directory.",
+                },
+                "old_string": {"type": "string", "description": "replace: what stands there now."},
+                "new_string": {"type": "string", "description": "replace: what is to stand there instead."},
                 "replace_all": {
                     "type": "boolean",
                     "default": False,
-                    "description": "Replace it in every place.",
+                    "description": "replace: in every place.",
+                },
+                "patch": {
+                    "type": "string",
+                    "description": "patch: in V4A form, between *** Begin Patch and *** End Patch. Per file "
+                    "*** Update File: PATH, *** Add File: PATH, *** Delete File: PATH or *** Move File: "
+                    "OLD -> NEW. An update has hunks: @@ a line that stands before it @@, then lines that "
+                    "begin with a space (context), - (removed) or + (added). Lines of an added file begin "
+                    "with +.",
                 },
             },
-            "required": ["path", "old_string", "new_string"],
+            "required": [],
         },
     )
 
@@ -64,14 +75,25 @@ class Patch:
         return ""
 
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace.
+        """Replace, or apply a patch.
 
         Result: `success`, `diff` (unified, bounded), `files_modified`, `files_created`,
-        `files_deleted`, `lint`, `strategy` (how the place was found), `replacements` (how many).
+        `files_deleted`, `lint`; for replace `strategy` (how the place was found) and `replacements` (how
+        many) besides. With mode patch `lint` is an object of them, by path.
         """
+        is_patch = arguments.get("mode", "patch" if set(arguments) == {"patch"} else "replace") == "patch"
+        wanted = ("patch",) if is_patch else ("path", "old_string", "new_string")
+        for name in wanted:
+            if name not in arguments:
+                raise ToolError(
+                    f'patch: missing parameter "{name}"; mode {"patch" if is_patch else "replace"} '
+                    f"takes {', '.join(wanted)}"
+                )
+        return await (self._patch(arguments["patch"]) if is_patch else self._replace(arguments))
+
+    async def _replace(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         path = arguments["path"]
-        before = await self._read(path)
-        text = text_of(before)
+        text = await read_text(self._sandbox, path)
         edit = Edit(text, path)
         after = edit.replaced(
             arguments["old_string"],
@@ -90,13 +112,27 @@ class Patch:
             "replacements": edit.replacements,
         }
 
-    async def _read(self, path: str) -> bytes:
-        data = await read_start(self._sandbox, path, MAX_BYTES + 1)
-        if len(data) > MAX_BYTES:
-            raise ToolError(f"{path} is larger than {_MAX_MIB} MiB; change it with sed in the terminal")
-        if b"\0" in data[:8_000]:
-            raise ToolError(f"{path} is a binary file; patch changes text only")
-        return data
+    async def _patch(self, text: str) -> Mapping[str, Any]:
+        changes = Changeset(self._sandbox)
+        await changes.prove(parse(text))
+        await changes.write()
+        done = changes.done
+        diffs = [
+            diff(path, before, after)
+            for part in (done.modified, done.created, done.deleted)
+            for path, (before, after) in part.items()
+        ]
+        return {
+            "success": True,
+            "diff": cut("\n".join(part for part in diffs if part)),
+            "files_modified": list(done.modified),
+            "files_created": list(done.created),
+            "files_deleted": list(done.deleted),
+            "lint": {
+                path: check_syntax(path, after)
+                for path, (_, after) in {**done.modified, **done.created}.items()
+            },
+        }
 
     async def aclose(self) -> None:
         """Nothing to give back."""
@@ -187,9 +223,14 @@ def diff(path: str, before: str, after: str) -> str:
     name = path.lstrip("/")
     lines = difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm="", n=_CONTEXT_LINES)
     text = "\n".join(_moved(line, first) if line.startswith("@@ ") else line for line in lines)
-    if len(text) > MAX_DIFF_CHARS:
-        text = text[:MAX_DIFF_CHARS] + f"\n[{len(text) - MAX_DIFF_CHARS} characters of the diff left out]"
-    return text
+    return cut(text)
+
+
+def cut(text: str) -> str:
+    """A diff within MAX_DIFF_CHARS, saying how much was left out."""
+    if len(text) <= MAX_DIFF_CHARS:
+        return text
+    return text[:MAX_DIFF_CHARS] + f"\n[{len(text) - MAX_DIFF_CHARS} characters of the diff left out]"
 
 
 def _diff_lines(text: str) -> list[str]:

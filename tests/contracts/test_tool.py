@@ -20,7 +20,7 @@ PARAMETERS = {
     "process": ["action*", "session_id", "data", "timeout", "offset", "limit"],
     "read_file": ["path*", "offset", "limit"],
     "write_file": ["path*", "content*"],
-    "patch": ["mode", "path*", "old_string*", "new_string*", "replace_all"],
+    "patch": ["mode", "path", "old_string", "new_string", "replace_all", "patch"],
     "search_files": [
         "pattern*",
         "target",

@@ -106,9 +106,10 @@ def test_mode_and_links_are_kept(any_shell: Place) -> None:
         ({"path": "f", "old_string": "x"}, 'missing parameter "new_string"'),
         (
             {"path": "f", "old_string": "x", "new_string": "y", "mode": "patch"},
-            'parameter "mode" must be one of "replace", not text: "patch"',
+            'missing parameter "patch"; mode patch takes patch',
         ),
-        ({"mode": "patch", "patch": "*** Begin Patch"}, 'unknown parameter "patch"'),
+        ({"mode": "patch", "patch": "*** Begin Patch"}, "the patch is empty"),
+        ({}, 'missing parameter "path"; mode replace takes path, old_string, new_string'),
     ],
 )
 def test_what_cannot_be_done_says_why_and_changes_nothing(

@@ -94,7 +94,8 @@ def test_lost_sandbox_ends_the_rollout(name: str) -> None:
     given: dict[str, Any] = {"command": "x", "path": "x", "content": "x", "pattern": "x"}
     given |= {"old_string": "x", "new_string": "y"}
     kit = toolkit(name, sandbox=LostSandbox())
-    wanted = {key: given[key] for key in kit.specs[0].parameters["required"]}
+    required = kit.specs[0].parameters["required"] or ["path", "old_string", "new_string"]
+    wanted = {key: given[key] for key in required}
     with pytest.raises(SandboxError):
         asyncio.run(kit.call(ToolCall("c", name, json.dumps(wanted))))
 

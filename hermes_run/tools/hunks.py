@@ -1,0 +1,197 @@
+r"""Hunks of a V4A patch applied to a text. Pure: (text, hunks) -> text.
+
+A hunk's old lines are looked for as whole lines: equal ones first, then those that differ in white
+space at their ends, then at both ends, then by the strategies of `matching`. Hunks come in the order of
+the file, so each is looked for after the one before it. Context lines stay as the file has them, line
+ends included.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hermes_run.errors import ToolError
+from hermes_run.tools import matching
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hermes_run.tools.v4a import Hunk
+
+
+class _Found(NamedTuple):
+    """Where a hunk's old lines stand, and the lines that replace them."""
+
+    start: int
+    end: int
+    lines: list[str]
+
+
+def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> str:
+    """The text after all hunks. Raises ToolError naming the hunk that does not fit."""
+    bom = "\ufeff" if text.startswith("\ufeff") else ""
+    raw = text.removeprefix(bom).split("\n")
+    ends_whole = not raw[-1]
+    if ends_whole:
+        raw.pop()
+    lines = _Lines([line.removesuffix("\r") for line in raw], [line.endswith("\r") for line in raw])
+    is_empty = not raw
+    at = 0
+    for hunk in hunks:
+        found = _place(lines.texts, hunk, at, path)
+        lines.put(found)
+        at = found.start + len(found.lines)
+    body = lines.joined()
+    return bom + body + ("\n" if lines.texts and (ends_whole or is_empty) else "")
+
+
+class _Lines:
+    """A text's lines without their ends, and which of them end in a carriage return."""
+
+    def __init__(self, texts: list[str], returns: list[bool]) -> None:
+        self.texts = texts
+        self._returns = returns
+        self._is_crlf = sum(returns) * 2 > max(len(returns) - 1, 0) and any(returns)
+
+    def put(self, found: _Found) -> None:
+        """Replace a block. Lines that stay keep their ends; new ones get those of the block."""
+        old = self._returns[found.start : found.end]
+        is_crlf = sum(old) * 2 > len(old) if old else self._is_crlf
+        before = dict(zip(self.texts[found.start : found.end], old, strict=True))
+        self._returns[found.start : found.end] = [before.get(line, is_crlf) for line in found.lines]
+        self.texts[found.start : found.end] = found.lines
+
+    def joined(self) -> str:
+        """The lines with their ends, the last one without its newline."""
+        return "\n".join(
+            f"{line}\r" if ends else line for line, ends in zip(self.texts, self._returns, strict=True)
+        )
+
+
+def _place(lines: list[str], hunk: Hunk, at: int, path: str) -> _Found:
+    """Where a hunk belongs, looking from line `at` on first."""
+    where = f"the hunk at line {hunk.at} of the patch"
+    start, is_hinted = _after_hints(lines, hunk, at)
+    if not hunk.old:
+        if hunk.hints and not is_hinted:
+            raise ToolError(f'{where}: there is no line "{hunk.hints[-1]}" in {path}; read the file again')
+        there = start if is_hinted and not hunk.at_end else len(lines)
+        return _Found(there, there, hunk.new)
+    for first in dict.fromkeys((start, at, 0)):
+        found = _search(lines, hunk, first)
+        if found and (len(found) == 1 or (is_hinted and first == start)):
+            return found[0]
+        if found:
+            shown = ", ".join(str(block.start + 1) for block in found[:10])
+            raise ToolError(
+                f"{where} fits in {len(found)} places in {path} (lines {shown}); give more context, or a "
+                "line that stands before it: @@ LINE @@"
+            )
+    raise ToolError(f"{where} does not fit {path}: {_what_is_missing(lines, hunk)}; read the file again")
+
+
+def _after_hints(lines: list[str], hunk: Hunk, at: int) -> tuple[int, bool]:
+    """The line after the hunk's hints, and whether they were all found: from `at` on, else from the top."""
+    for first in dict.fromkeys((at, 0)):
+        place = first
+        for hint in hunk.hints:
+            place = _line_of(lines, hint, place) + 1
+            if not place:
+                break
+        else:
+            return place, bool(hunk.hints)
+    return at, False
+
+
+def _line_of(lines: list[str], hint: str, first: int) -> int:
+    """The first line from `first` on that is the hint, else that holds it, else -1."""
+    tests: tuple[Callable[[str], bool], ...] = (
+        lambda line: line.strip() == hint,
+        lambda line: hint in line,
+    )
+    for fits in tests:
+        for number in range(first, len(lines)):
+            if fits(lines[number]):
+                return number
+    return -1
+
+
+def _search(lines: list[str], hunk: Hunk, first: int) -> list[_Found]:
+    """The places of a hunk from line `first` on, by the first way that finds any."""
+    ways: tuple[Callable[[str], str], ...] = (str, str.rstrip, str.strip)
+    old = hunk.old
+    for way in ways:
+        wanted = [way(line) for line in old]
+        if not any(line.strip() for line in old) and way is not str:
+            break
+        folded = [way(line) for line in lines]
+        last = len(lines) - len(wanted)
+        starts = range(max(last, first), last + 1) if hunk.at_end else range(first, last + 1)
+        found = [i for i in starts if folded[i] == wanted[0] and folded[i : i + len(wanted)] == wanted]
+        if found:
+            return [_Found(i, i + len(old), _merged(lines[i : i + len(old)], hunk)) for i in found]
+    return _alike(lines, hunk, first)
+
+
+def _merged(block: list[str], hunk: Hunk) -> list[str]:
+    """A block's lines after the hunk: context as the file has it, added lines indented as it is."""
+    added, removed = _indent_change(block, hunk.old)
+    stands = iter(block)
+    merged: list[str] = []
+    for line in hunk.lines:
+        if line.sign == "+":
+            text = line.text.removeprefix(removed) if removed else line.text
+            merged.append(added + text if text.strip() else text)
+        else:
+            there = next(stands)
+            merged += [there] if line.sign == " " else []
+    return merged
+
+
+def _indent_change(block: list[str], old: list[str]) -> tuple[str, str]:
+    """The indentation that the file has more than the hunk, and less, when it is the same for all lines."""
+    pairs = [(_indent(a), _indent(b)) for a, b in zip(block, old, strict=True) if a.strip()]
+    if not pairs:
+        return "", ""
+    there, said = pairs[0]
+    more, less = there.removesuffix(said), said.removesuffix(there)
+    if there == more + said and all(a == more + b for a, b in pairs):
+        return more, ""
+    return ("", less) if said == less + there and all(b == less + a for a, b in pairs) else ("", "")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
+
+
+def _alike(lines: list[str], hunk: Hunk, first: int) -> list[_Found]:
+    """The places that `matching` finds, as far as they are whole lines."""
+    old, new = "".join(f"{line}\n" for line in hunk.old), "".join(f"{line}\n" for line in hunk.new)
+    text = "".join(f"{line}\n" for line in lines[first:])
+    match = matching.find(text, old, new) if old.strip() else None
+    if match is None:
+        return []
+    found = []
+    for place, replacement in zip(match.places, match.replacements, strict=True):
+        start = text.rfind("\n", 0, place.start) + 1
+        end = place.end if text[place.end - 1 : place.end] == "\n" else text.find("\n", place.end) + 1
+        before, after = text[start : place.start], text[place.end : end]
+        if before.strip() or after.strip():
+            continue  # in the middle of a line: a hunk is about whole lines
+        whole = before + replacement if replacement else ""
+        fresh = whole.removesuffix("\n").split("\n") if whole else []
+        one = first + text.count("\n", 0, start)
+        block = _Found(one, first + text.count("\n", 0, end), fresh)
+        if not hunk.at_end or block.end == len(lines):
+            found.append(block)
+    return found
+
+
+def _what_is_missing(lines: list[str], hunk: Hunk) -> str:
+    """A hint at the first old line that is nowhere in the file."""
+    known = {line.strip() for line in lines}
+    for line in hunk.old:
+        if line.strip() and line.strip() not in known:
+            shown = line if len(line) <= 120 else line[:120] + "…"
+            return f"no line is {shown!r}"
+    return "its lines do not stand together in this order"
