@@ -101,7 +101,17 @@ class EndpointUnreachable(EnvironmentStop):
 
 
 class BackendMissing(EnvironmentStop):
-    """The sandbox backend does not work on this machine; the message has the cure."""
+    """The sandbox backend does not work on this machine; the message has the cure.
+
+    Attributes:
+        why: what is wrong.
+        cure: what to do about it, or "" when `why` says that too.
+    """
+
+    def __init__(self, why: str, *, cure: str = "") -> None:
+        super().__init__(f"{why}; {cure}" if cure else why)
+        self.why = why
+        self.cure = cure
 
 
 class RunLocked(EnvironmentStop):

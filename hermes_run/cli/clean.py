@@ -8,6 +8,7 @@ from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import complain, say
 from hermes_run.core.registry import BACKENDS, load
+from hermes_run.errors import BackendMissing, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,7 +38,8 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     name = arguments.run.rstrip("/").rpartition("/")[2] if arguments.run else ""
     found: list[dict[str, str]] = []
     kept: list[dict[str, str]] = []
-    for backend, leftover in _leftovers(settings_of(arguments)):
+    blind: dict[str, str] = {}
+    for backend, leftover in _leftovers(settings_of(arguments), blind):
         if name and leftover.run != name:
             continue
         if not arguments.dry_run:
@@ -47,10 +49,13 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         (kept if is_there else found).append(entry)
     if arguments.json:
         left = {"left": kept} if kept else {}
-        say(as_json({"would_remove" if arguments.dry_run else "removed": found, **left}))
+        unseen = {"not_looked_at": blind} if blind else {}
+        say(as_json({"would_remove" if arguments.dry_run else "removed": found, **left, **unseen}))
     else:
         verb = "would remove" if arguments.dry_run else "removed"
         say("\n".join(f"{verb} {_told(entry)}" for entry in found) or "nothing was left behind")
+        for unseen_backend, why in blind.items():
+            say(f"not looked at: {unseen_backend} ({why.splitlines()[0]})")
     for entry in kept:
         complain(f"hermes-run: cannot remove {_told(entry)}: something in it is in use; try again later")
     return 1 if kept else 0
@@ -61,9 +66,18 @@ def _told(entry: dict[str, str]) -> str:
     return f"{entry['what']} ({entry['backend']}, {whose})"
 
 
-def _leftovers(settings: Settings) -> Iterator[tuple[Backend, Leftover]]:
+def _leftovers(settings: Settings, blind: dict[str, str]) -> Iterator[tuple[Backend, Leftover]]:
+    """Backend by backend; `blind` takes in those that cannot be looked at here, with the reason.
+
+    A backend whose extra is not installed has left nothing: it never ran here.
+    """
     for name, row in BACKENDS.items():
-        if row.path:
+        if not row.path:
+            continue
+        try:
             backend: Backend = load("sandbox backend", BACKENDS, name)("", settings)
-            for leftover in backend.leftovers():
-                yield backend, leftover
+            yield from ((backend, leftover) for leftover in backend.leftovers())
+        except MissingExtra:
+            continue
+        except BackendMissing as missing:
+            blind[name] = missing.why

@@ -45,7 +45,7 @@ COMMANDS: dict[str, Command] = {
     "init": Command("init", "a commented starter spec"),
     "report": Command("", "a report over runs"),
     "view": Command("", "look at trajectories"),
-    "doctor": Command("", "what works on this machine"),
+    "doctor": Command("doctor", "what works on this machine"),
 }
 """Every command of the contract: adding one is one file in this folder and one line here."""
 

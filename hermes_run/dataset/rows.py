@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from hermes_run.core.images import is_local, plain_reference
 from hermes_run.core.keys import content_key
 from hermes_run.core.registry import did_you_mean
 from hermes_run.core.text import clean
@@ -156,7 +157,13 @@ def _image(row: dict[str, Any]) -> str:
         raise BadRow(
             f'"image" is {shown(image)} and "docker_image" is {shown(docker_image)}; keep one of them'
         )
-    return image or docker_image
+    image = image or docker_image
+    if image and not is_local(image):  # a local one is the backend's to judge, by the machine's settings
+        try:
+            plain_reference(image)
+        except ValueError as why:
+            raise BadRow(f'"image" is {shown(image)}; {why}') from None
+    return image
 
 
 def _setup(row: dict[str, Any]) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.images import is_local
 from hermes_run.core.registry import BACKENDS, load
 from hermes_run.errors import BackendMissing, UsageError
 
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from hermes_run.core.contracts import Backend
     from hermes_run.dataset.plan import Plan
     from hermes_run.spec.model import Settings, Spec
+
+
+_MOST_NAMED = 3
 
 
 def backend_name(spec: Spec, settings: Settings, image: str) -> str:
@@ -32,7 +36,7 @@ def make_backends(spec: Spec, settings: Settings, plan: Plan) -> dict[str, Backe
     image where there is none, and for a backend that is not available yet.
     """
     kinds: dict[str, Any] = {}
-    for image in (*plan.images, *([""] if plan.without_image or not plan.images else [])):
+    for image in images_of_rows(plan):
         name = backend_name(spec, settings, image)
         where = f"{plan.path}:{plan.first_image_line[image]}: " if image else ""
         if name not in kinds:
@@ -52,7 +56,58 @@ def make_backends(spec: Spec, settings: Settings, plan: Plan) -> dict[str, Backe
             raise UsageError(
                 f"sandbox.backend is {name}, and there are rows without an image; set sandbox.image"
             )
+        if uses_images:
+            refuse_local_image(image or spec.sandbox.image or "", name, settings, where)
     return {name: kind(spec.run_name, settings) for name, kind in kinds.items()}
+
+
+def images_of_rows(plan: Plan) -> Iterator[str]:
+    """The images that rows name, in dataset order, and "" when there are rows without one."""
+    yield from plan.images
+    if plan.without_image or not plan.images:
+        yield ""
+
+
+def images_by_backend(spec: Spec, settings: Settings, plan: Plan) -> dict[str, list[str]]:
+    """Backend -> the images that its sandboxes are made from, in the order in which rows need them."""
+    found: dict[str, dict[str, None]] = {}
+    for image in images_of_rows(plan):
+        used = image or spec.sandbox.image
+        if used:
+            found.setdefault(backend_name(spec, settings, image), {}).setdefault(used)
+    return {name: list(images) for name, images in found.items()}
+
+
+async def images_here(
+    spec: Spec, settings: Settings, plan: Plan, backends: Mapping[str, Backend]
+) -> dict[str, bool | None]:
+    """Image -> whether it is here already; None where the backend cannot say. Fetches nothing."""
+    found: dict[str, bool | None] = {}
+    for name, images in images_by_backend(spec, settings, plan).items():
+        backend = backends[name]
+        try:
+            found.update(await backend.images_present(images))
+        except BackendMissing:
+            found.update(dict.fromkeys(images, None))
+        finally:
+            await backend.aclose()
+    return found
+
+
+def refuse_local_image(image: str, backend: str, settings: Settings, where: str) -> None:
+    """Raises UsageError for an image that is a path of this machine, unless its settings allow that."""
+    if not is_local(image):
+        return
+    if backend != "singularity":
+        raise UsageError(
+            f'{where}the image "{image}" is a path of this machine, and {backend} takes images from a '
+            "registry; name one, or use the backend singularity"
+        )
+    if not settings.sandbox.allow_local_images:
+        raise UsageError(
+            f'{where}the image "{image}" is a path of this machine, and a dataset from elsewhere could name '
+            "any; if you mean it, write `sandbox: {allow_local_images: true}` into your hermes.yaml"
+        )
 
 
 async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[str, tuple[str, ...]]:
@@ -69,6 +124,19 @@ async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[st
                 ) from error
             raise
     return missing
+
+
+def leftovers_of(backends: Mapping[str, Backend]) -> Iterator[str]:
+    """What dead runs left here, for a person: backend by backend, with the cure."""
+    for name, backend in backends.items():
+        found = backend.leftovers()
+        if found:
+            whose = sorted({f"run {each.run}" if each.run else "a run that had only begun" for each in found})
+            shown = ", ".join(whose[:_MOST_NAMED]) + (", …" if len(whose) > _MOST_NAMED else "")
+            what = (
+                f"{len(found)} sandbox{'es' if len(found) > 1 else ''}" if backend.uses_images else "folders"
+            )
+            yield f"dead runs have left {what} of {name} behind ({shown}); remove them: hermes-run clean"
 
 
 def warnings_of_backends(missing: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from hermes_run.store.batches import batch_numbers
 from hermes_run.store.writer import SYNC_EVERY_S, Checkpoint, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from hermes_run.core.contracts import Engine
     from hermes_run.core.task import PromptTask
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
 BUGS_IN_A_ROW = 20
 """Outcomes `failed: internal` in a row (at least one a worker) that stop a run: it is a bug of ours."""
+
+
+_PER_WORKER_AHEAD = 2
+"""Prompts read before their turn, for each worker."""
 
 
 class Driver:
@@ -64,8 +69,15 @@ class Driver:
         size = self._opened.spec.batch_size
         return min(size, self.pending - (batch - self.first_batch) * size)
 
-    def tasks(self) -> Iterator[PromptTask]:
-        """What is pending, in dataset order, cut into batches; rows are read as they are asked for."""
+    def tasks(self, resources: Resources) -> Iterator[PromptTask]:
+        """What is pending, in dataset order, cut into batches; rows are read as they are asked for.
+
+        A little ahead of that, so that the images of the next prompts are fetched before their turn comes.
+        """
+        workers = self._opened.spec.workers
+        return ahead(self._numbered_tasks(), _PER_WORKER_AHEAD * workers, resources.prefetch)
+
+    def _numbered_tasks(self) -> Iterator[PromptTask]:
         opened, size = self._opened, self._opened.spec.batch_size
         todo = (each for each in opened.plan.rollouts() if opened.is_pending(each.key))
         for number, task in enumerate(opened.plan.read_tasks(todo)):
@@ -104,7 +116,7 @@ class Driver:
             return await run_prompt(task, resources)
 
         engine: Engine = load("engine", ENGINES, self._opened.spec.engine.name)(roll_out, workers)
-        running = asyncio.ensure_future(engine.run(self.tasks(), self._deliver))
+        running = asyncio.ensure_future(engine.run(self.tasks(resources), self._deliver))
         loop = asyncio.get_running_loop()
 
         def on_signal(count: int) -> None:
@@ -177,3 +189,14 @@ class Driver:
         if signals.count:
             return signals.exit_code, "stopped by a signal", self.ran
         return 0, "", self.ran
+
+
+def ahead(tasks: Iterator[PromptTask], count: int, see: Callable[[PromptTask], None]) -> Iterator[PromptTask]:
+    """The same tasks; `see` is told of each when no more than `count` others stand before it."""
+    seen: deque[PromptTask] = deque()
+    for task in tasks:
+        see(task)
+        seen.append(task)
+        if len(seen) > count:
+            yield seen.popleft()
+    yield from seen

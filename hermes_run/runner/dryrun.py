@@ -54,6 +54,5 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
         "pending": pending,
         "toolsets": {name: drawn[name] for name in spec.distribution.toolsets},
         "backends": sorted(names),
-        "images": {},
         "forecast": None,
     }

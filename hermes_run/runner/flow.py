@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.dataset.plan import Plan, Selection, make_plan
-from hermes_run.runner.backends import check_backends, make_backends, warnings_of_backends
+from hermes_run.runner.backends import (
+    check_backends,
+    images_here,
+    leftovers_of,
+    make_backends,
+    warnings_of_backends,
+)
 from hermes_run.runner.driver import Driver
 from hermes_run.runner.finish import finish
 from hermes_run.runner.foreign import refuse_foreign
@@ -72,8 +79,10 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     plan = plan_of(spec, options)
     check_toolsets(spec, settings)
     check_artifacts(spec)
-    make_backends(spec, settings, plan)
-    return describe_plan(spec, settings, plan, options)
+    backends = make_backends(spec, settings, plan)
+    described = describe_plan(spec, settings, plan, options)
+    described["images"] = asyncio.run(images_here(spec, settings, plan, backends))
+    return described
 
 
 def shard_of_spec(spec: Spec, options: RunOptions) -> Spec:
@@ -113,7 +122,7 @@ async def open_resources(
     spec = opened.spec
     try:
         missing = await check_backends(spec, backends)
-        for text in warnings_of_backends(missing):
+        for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
             observer.warn(text)
         model = make_model(spec, endpoint)
         try:

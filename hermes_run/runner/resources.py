@@ -11,12 +11,14 @@ from hermes_run.core.registry import FILTERS, TOOLS, load
 from hermes_run.core.toolsets import draw
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.models.config import ModelConfig
+from hermes_run.runner.backends import backend_name
 from hermes_run.tools.toolkit import offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hermes_run.core.contracts import Backend, Filter, ModelClient
+    from hermes_run.core.task import PromptTask
     from hermes_run.spec.endpoint import Endpoint
     from hermes_run.spec.model import Settings, Spec
 
@@ -47,6 +49,13 @@ class Resources:
     def toolsets_of(self, key: str) -> tuple[str, ...]:
         """The toolsets drawn for a rollout key."""
         return draw(self.spec.distribution.toolsets, self.spec.seed, key)
+
+    def prefetch(self, task: PromptTask) -> None:
+        """Have the image of a prompt that is coming up fetched, if its backend uses images."""
+        backend = self.backends[backend_name(self.spec, self.settings, task.image)]
+        image = task.image or self.spec.sandbox.image
+        if backend.uses_images and image:
+            backend.prefetch([image])
 
     def tools_of(self, toolsets: tuple[str, ...]) -> tuple[str, ...]:
         """The tools that those toolsets offer."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from hermes_run.errors import SandboxError
@@ -55,7 +54,7 @@ class ImageShelf(Generic[_T]):
         self._fetch = fetch
         self._fetching: dict[str, asyncio.Task[_T]] = {}
         self._turns = asyncio.Semaphore(_AT_A_TIME)
-        self._waiting: deque[str] = deque()
+        self._waiting: dict[str, None] = {}  # in order, each once
         self._unasked: set[str] = set()
 
     async def get(self, image: str) -> _T:
@@ -67,7 +66,7 @@ class ImageShelf(Generic[_T]):
 
     def prefetch(self, images: Iterable[str]) -> None:
         """Fetch `images` in their order, a few ahead of who asks for them. Returns at once."""
-        self._waiting.extend(image for image in dict.fromkeys(images) if image not in self._fetching)
+        self._waiting.update((image, None) for image in images if image not in self._fetching)
         self._go_ahead()
 
     async def aclose(self) -> None:
@@ -80,7 +79,8 @@ class ImageShelf(Generic[_T]):
 
     def _go_ahead(self) -> None:
         while self._waiting and len(self._unasked) < _AHEAD:
-            image = self._waiting.popleft()
+            image = next(iter(self._waiting))
+            del self._waiting[image]
             if image not in self._fetching:
                 self._unasked.add(image)
                 self._task(image)

@@ -90,6 +90,7 @@ def _check_meaning(draft: Draft) -> Distribution | None:
     refuse_what_is_not_there(draft)
     meaning.check_files(draft)
     meaning.check_reuse(draft)
+    meaning.check_image(draft)
     meaning.check_model(draft)
     meaning.check_routing(draft)
     meaning.check_toolsets(draft)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hermes_run.core.images import is_local, plain_reference
 from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import UnknownName
@@ -54,6 +55,18 @@ def check_reuse(draft: Draft) -> None:
                 f"{shown_path(run)} is no run directory (it has no journal.jsonl); "
                 "paths count from the folder of the file they are in",
             )
+
+
+def check_image(draft: Draft) -> None:
+    """The default image is named as images are; whether a local one may be used, the machine says."""
+    path = ("sandbox", "image")
+    image = draft.value(path)
+    if not isinstance(image, str) or draft.is_spoiled(path) or is_local(image):
+        return
+    try:
+        plain_reference(image)
+    except ValueError as why:
+        draft.note(path, f"is {shown(image)}; {why}")
 
 
 def check_model(draft: Draft) -> None:

@@ -215,6 +215,8 @@ def test_halves_of_a_character_are_joined_or_replaced_reversibly() -> None:
         (b'{"prompt": "x", "n": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"prompt": "x", "image": 5}', '"image" is a number; it takes a string'),
         (b'{"prompt": "x", "image": "a\\u0000"}', '"image" holds a NUL character'),
+        (b'{"prompt": "x", "image": "a b"}', '"image" is "a b"; it takes a registry reference such as'),
+        (b'{"prompt": "x", "docker_image": "Py:3"}', "; names in registries are lower case"),
         (b'{"prompt": "x", "image": "a", "docker_image": "b"}', '"image" is "a" and "docker_image" is "b"'),
         (b'{"prompt": "x", "cwd": ["/a"]}', '"cwd" is a list'),
         (b'{"prompt": "x", "cwd": "a/b"}', "it takes an absolute path inside the sandbox"),
@@ -296,8 +298,8 @@ def test_no_line_is_a_crash(line: bytes) -> None:
     st.fixed_dictionaries(
         {"prompt": st.just("x")},
         optional={
-            "image": st.none() | ANY_TEXT,
-            "docker_image": st.none() | ANY_TEXT,
+            "image": st.none() | st.sampled_from(["a", "a/b:1", "./x.sif"]) | ANY_TEXT,
+            "docker_image": st.none() | st.sampled_from(["a", "a/b:1"]) | ANY_TEXT,
             "cwd": st.none() | ANY_TEXT.map("/{}".format),
             "setup": st.none() | ANY_TEXT | st.lists(ANY_TEXT),
             "files": st.none() | st.dictionaries(ANY_TEXT, ANY_TEXT),
@@ -318,7 +320,7 @@ def test_a_row_that_is_taken_fits_the_schema_and_types_that_do_not_fit_are_refus
     try:
         parse_row(json.dumps(row).encode())
     except BadRow as bad:
-        beyond = ("NUL", "absolute", "no path inside", "same place", "keep one of them")
+        beyond = ("NUL", "absolute", "no path inside", "same place", "keep one of them", "registry")
         assert not fits or any(word in str(bad) for word in beyond)  # noqa: PT017 - either way is right
     else:
         assert fits
