@@ -9,6 +9,7 @@ set, so that an old run stays what it was.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.keys import canonical_json, digest
@@ -41,6 +42,9 @@ IN = (
 )
 """Fields of Spec that shape a rollout. `toolsets` enters as the tools of what can be drawn."""
 
+IF_SET = ("limits.prompt_cost", "limits.prompt_tokens")
+"""Fields that do where they are set: without them an older run's fingerprint stays what it was."""
+
 OUT = (
     "run_name",
     "dataset",
@@ -56,6 +60,10 @@ OUT = (
     "model.request_timeout_s",
     "agent.prefill_messages_file",
     "filters",
+    "limits.total_cost",
+    "limits.total_tokens",
+    "limits.requests_per_minute",
+    "limits.tokens_per_minute",
     "engine",
     "reuse",
     "output",
@@ -82,6 +90,10 @@ def work_fields(spec: Spec, settings: Settings | None = None) -> dict[str, Any]:
         for step in name.split("."):
             value = getattr(value, step)
         found.update(_flat(name, value))
+    for name in IF_SET:
+        value = attrgetter(name)(spec)
+        if value is not None:
+            found[name] = value
     container = (settings or Settings()).sandbox.container
     if spec.sandbox.backend == "auto":
         found["sandbox.backend"] = f"auto: {container} with an image, else bubblewrap"

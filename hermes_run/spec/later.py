@@ -15,10 +15,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
     ("tools", "mcp"): [],
     ("tools", "allowed_hosts"): [],
     ("checks",): [],
-    ("limits", "total_cost"): None,
-    ("limits", "total_tokens"): None,
-    ("limits", "prompt_cost"): None,
-    ("limits", "prompt_tokens"): None,
     ("limits", "requests_per_minute"): None,
     ("limits", "tokens_per_minute"): None,
     ("engine", "processes"): 1,
@@ -26,7 +22,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
 """Key -> the one value it can have for now, its default."""
 
 SETTINGS_NOT_YET = (
-    "prices",
     "web",
     "browser",
     "vision",

@@ -117,6 +117,18 @@ class LoggingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsSpec:
+    """Money (USD), tokens and rates; None for no limit. `total_*` are the run's, `prompt_*` a rollout's."""
+
+    total_cost: float | None = None
+    total_tokens: int | None = None
+    prompt_cost: float | None = None
+    prompt_tokens: int | None = None
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSpec:
     name: Literal["local", "ray"] = "local"
     processes: int = 1
@@ -161,6 +173,7 @@ class Spec:
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     toolsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filters: FiltersSpec = field(default_factory=FiltersSpec)
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
     engine: EngineSpec = field(default_factory=EngineSpec)
     reuse: tuple[Path, ...] = ()
     output: OutputSpec = field(default_factory=OutputSpec)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import pytest
 
-from hermes_run.spec.fingerprint import IN, OUT, difference, fingerprint, work_fields
+from hermes_run.spec.fingerprint import IF_SET, IN, OUT, difference, fingerprint, work_fields
 from hermes_run.spec.model import SandboxSettings, Settings, Spec
 from tests.spec.writing import REQUIRED, load, write
 
@@ -30,13 +30,13 @@ def leaves(kind: Any, name: str = "") -> Iterator[str]:
 def test_every_field_of_a_spec_is_on_one_of_the_two_lists() -> None:
     for leaf in leaves(Spec):
         prefixes = [leaf[:end] for end in range(1, len(leaf) + 1) if end == len(leaf) or leaf[end] == "."]
-        on = [name for name in (*IN, *OUT) if name in prefixes]
+        on = [name for name in (*IN, *IF_SET, *OUT) if name in prefixes]
         assert len(on) == 1, leaf
 
 
 def test_the_lists_name_nothing_that_is_not_there() -> None:
     known = set(leaves(Spec))
-    for name in (*IN, *OUT):
+    for name in (*IN, *IF_SET, *OUT):
         assert any(leaf == name or leaf.startswith(f"{name}.") for leaf in known), name
 
 
