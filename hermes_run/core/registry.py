@@ -30,7 +30,7 @@ BACKENDS: dict[str, Row] = {
     "local": Row("hermes_run.sandboxes.local:LocalBackend"),
     "bubblewrap": Row("hermes_run.sandboxes.bubblewrap:BubblewrapBackend"),
     "docker": Row(""),
-    "singularity": Row(""),
+    "singularity": Row("hermes_run.sandboxes.singularity:SingularityBackend"),
     "modal": Row(""),
 }
 
@@ -62,7 +62,7 @@ TOOLS: dict[str, Row] = {
     "image_generate": Row(""),
     "text_to_speech": Row(""),
     "todo": Row("hermes_run.tools.todo:Todo"),
-    "execute_code": Row(""),
+    "execute_code": Row("hermes_run.tools.code:ExecuteCode"),
 }
 """The built-in tools: the columns of `tool_stats` in every record, offered or not."""
 

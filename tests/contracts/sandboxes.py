@@ -11,7 +11,8 @@ import pytest
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.registry import BACKENDS, load
 from hermes_run.errors import BackendMissing
-from hermes_run.spec.model import Settings
+from hermes_run.spec.model import SandboxSettings, Settings
+from tests.roots import small_root
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,8 +32,18 @@ _missing: dict[str, tuple[str, ...] | str] = {}
 
 def new_backend(name: str, run: str = "contract-run") -> Backend:
     """A backend for a run."""
-    made: Backend = load("sandbox backend", BACKENDS, name)(run, Settings())
+    made: Backend = load("sandbox backend", BACKENDS, name)(run, settings_of(name))
     return made
+
+
+def settings_of(name: str) -> Settings:
+    """The machine's settings for a backend."""
+    return Settings(sandbox=SandboxSettings(allow_local_images=name == "singularity"))
+
+
+def image_of(name: str) -> str:
+    """The image that a backend's sandboxes are made from; "" where they are made from none."""
+    return str(small_root()) if name == "singularity" else ""
 
 
 def what_is_missing(name: str) -> tuple[str, ...] | str:
@@ -64,7 +75,8 @@ async def opened(name: str, **request: Any) -> AsyncIterator[Sandbox]:
     """A fresh sandbox."""
     backend = new_backend(name)
     try:
-        async with backend.open(SandboxRequest(**{"run": "contract-run", "key": "k#0", **request})) as box:
+        wanted = {"run": "contract-run", "key": "k#0", "image": image_of(name), **request}
+        async with backend.open(SandboxRequest(**wanted)) as box:
             yield box
     finally:
         await backend.aclose()

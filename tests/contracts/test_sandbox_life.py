@@ -16,7 +16,7 @@ import pytest
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.keys import digest
 from hermes_run.errors import SandboxError
-from tests.contracts.sandboxes import new_backend, opened, sh, sleepers, text, within
+from tests.contracts.sandboxes import image_of, new_backend, opened, sh, sleepers, text, within
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
@@ -109,12 +109,12 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
 _DYING_RUN = """
 import asyncio, sys
 from hermes_run.core.contracts import SandboxRequest
-from hermes_run.core.registry import BACKENDS, load
-from hermes_run.spec.model import Settings
+from tests.contracts.sandboxes import new_backend
 
 async def main():
-    backend = load("sandbox backend", BACKENDS, sys.argv[1])(sys.argv[2], Settings())
-    async with backend.open(SandboxRequest(run=sys.argv[2], key="k", row_id="row-1")) as box:
+    backend = new_backend(sys.argv[1], sys.argv[2])
+    request = SandboxRequest(run=sys.argv[2], key="k", row_id="row-1", image=sys.argv[4])
+    async with backend.open(request) as box:
         nap = f"sleep 9{sys.argv[3]}"
         command = f"echo x > f; setsid {nap} >/dev/null 2>&1 & echo on; {nap}"
         call = asyncio.create_task(box.exec(command, timeout_s=600))
@@ -131,7 +131,7 @@ def test_what_a_killed_run_leaves_is_found_and_removed_and_nothing_else(name: st
 
     async def main() -> None:
         dying = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _DYING_RUN, name, run, str(os.getpid()), stdout=PIPE
+            sys.executable, "-c", _DYING_RUN, name, run, str(os.getpid()), image_of(name), stdout=PIPE
         )
         assert dying.stdout is not None
         assert await dying.stdout.readline() == b"ready\n"
@@ -166,14 +166,14 @@ def test_same_run_started_again_removes_what_its_killed_self_left(name: str) -> 
 
     async def main() -> None:
         dying = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _DYING_RUN, name, run, str(os.getpid()), stdout=PIPE
+            sys.executable, "-c", _DYING_RUN, name, run, str(os.getpid()), image_of(name), stdout=PIPE
         )
         assert dying.stdout is not None
         assert await dying.stdout.readline() == b"ready\n"
         os.kill(dying.pid, signal.SIGKILL)
         await dying.wait()
         backend = new_backend(name, run)
-        async with backend.open(SandboxRequest(run=run, key="k")) as box:
+        async with backend.open(SandboxRequest(run=run, key="k", image=image_of(name))) as box:
             assert [leftover for leftover in backend.leftovers() if leftover.run == run] == []
             assert await text(box, "echo ok") == "ok\n"
         await backend.aclose()
@@ -188,7 +188,15 @@ def test_interpreter_that_leaves_without_closing_leaves_nothing(name: str) -> No
 
     async def main() -> None:
         leaving = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, name, run, str(os.getpid()), stdout=PIPE, stderr=PIPE
+            sys.executable,
+            "-c",
+            program,
+            name,
+            run,
+            str(os.getpid()),
+            image_of(name),
+            stdout=PIPE,
+            stderr=PIPE,
         )
         await leaving.communicate()
         assert not _processes_saying(b"sleep\x009%d\0" % os.getpid())

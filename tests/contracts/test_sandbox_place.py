@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contracts.sandboxes import can, opened, sh, text, within
+from tests.contracts.sandboxes import can, image_of, opened, sh, text, within
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
@@ -76,6 +76,8 @@ def test_files_of_the_host_are_invisible(name: str, tmp_path: Any) -> None:
         assert b"canary" not in (await sh(box, f"ls -R /proc/1/root{tmp_path} /proc/1/cwd/../tmp")).output
         host = os.uname().nodename
         assert host not in await text(box, "hostname; cat /etc/hostname /etc/hosts; uname -n")
+        if image_of(name):
+            return  # the folders are the image's, and the sandbox's own
         for folder in (
             "/",
             "/usr",
