@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
 from hermes_run.cli.plain import as_json
-from hermes_run.cli.report import say_all
+from hermes_run.cli.report import say, say_all, say_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,34 +44,59 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 
     from hermes_run.store.comparison import compare
 
-    found = compare(a, b)
+    shown = None if arguments.all else _SHOWN
+    output = _Json() if arguments.json else None
+    if arguments.trajectories:
+        found = compare(a, b)
+    elif output:
+        found = compare(a, b, stream=output.say_changed)
+    else:
+        found = compare(a, b, shown)
     parted = None
     if arguments.trajectories:
         from hermes_run.store.parting import partings
 
         parted = partings(a, b, found.changed())
-    if arguments.json:
-        say_all(_json(found, parted))
+    if output:
+        output.say_rest(found, parted)
     else:
         from hermes_run.cli.difference import Difference
 
-        text = Difference(found, (arguments.a, arguments.b), None if arguments.all else _SHOWN)
+        text = Difference(found, (arguments.a, arguments.b), shown)
         say_all(text.lines())
         if parted is not None:
             say_all(text.parting_lines(parted))
+    found.close()
     return 0 if found.is_equal else 1
 
 
-def _json(found: Comparison, parted: Iterator[dict[str, Any]] | None) -> Iterator[str]:
-    """One JSON object; an entry of its long lists is a line, so that a million of them need no memory."""
-    yield "{"
-    yield from _json_list("only_a", (f'"{key}"' for key in found.only_a))
-    yield from _json_list("only_b", (f'"{key}"' for key in found.only_b))
-    yield f'  "same": {found.same},'
-    yield from _json_list("changed", map(_items, filter(None, found.differing)))
-    if parted is not None:
-        yield from _json_list("trajectories", (json.dumps(each, ensure_ascii=False) for each in parted))
-    yield as_json(found.about)[len("{\n") :]
+class _Json:
+    """One JSON object; an entry of its long lists is a line, so that a million of them need no memory.
+
+    `changed` comes first: of very many, it is printed while the runs are still being compared.
+    """
+
+    def __init__(self) -> None:
+        self._has_begun = False
+
+    def say_changed(self, chunk: bytes) -> None:
+        """Some of the changed entries, as `Comparison` gives them."""
+        if not self._has_begun:
+            say('{\n  "changed": [')
+        self._has_begun = True
+        say_bytes(chunk)
+
+    def say_rest(self, found: Comparison, parted: Iterator[dict[str, Any]] | None) -> None:
+        """All else."""
+        for chunk in found.changed_json():
+            self.say_changed(chunk)
+        say("\n  ]," if self._has_begun else '{\n  "changed": [],')
+        say_all(_json_list("only_a", (f'"{key}"' for key in found.only_a)))
+        say_all(_json_list("only_b", (f'"{key}"' for key in found.only_b)))
+        say(f'  "same": {found.same},')
+        if parted is not None:
+            say_all(_json_list("trajectories", (json.dumps(each, ensure_ascii=False) for each in parted)))
+        say(as_json(found.about)[len("{\n") :])
 
 
 def _json_list(name: str, items: Iterable[str]) -> Iterator[str]:
@@ -80,8 +105,3 @@ def _json_list(name: str, items: Iterable[str]) -> Iterator[str]:
         yield before
         before = f"    {item},"
     yield f"{before}]," if before.endswith("[") else f"{before[:-1]}\n  ],"
-
-
-def _items(lines: bytes) -> str:
-    """Some lines as items of a list, each but the last with its comma."""
-    return lines.decode().rstrip("\n").replace("\n", ",\n    ")

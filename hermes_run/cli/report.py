@@ -64,6 +64,17 @@ def say_all(lines: Iterable[str]) -> None:
         say("\n".join(some))
 
 
+def say_bytes(text: bytes) -> None:
+    """Print what is UTF-8 already, without a newline, to stdout."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        hush(sys.stdout)
+
+
 def complain(text: str) -> None:
     """Print to stderr, likewise."""
     _write(sys.stderr, text)

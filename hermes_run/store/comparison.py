@@ -6,9 +6,11 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from contextlib import contextmanager
-from itertools import compress
+from functools import partial
+from itertools import compress, repeat
 from operator import ne, not_
 from pathlib import Path
+from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -24,11 +26,14 @@ from hermes_run.store.rawlines import Block, entry_of, open_view, opened_blocks
 from hermes_run.store.sums import Columns, Counted, Sums, columns_of, paired, side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
 _decode_counted = msgspec.json.Decoder(Counted).decode
 _Some = TypeVar("_Some", bound=msgspec.Struct)
+_IN_MEMORY_BYTES = 1 << 25
+"""What of the changed entries is kept in memory."""
+_BLOCK_BYTES = 1 << 16
 _AHEAD = 64
 """So many lines of each side are compared together, if there are as many: what they hold stays in the
 processor's cache, which is half of the cost."""
@@ -38,7 +43,6 @@ _Fields = msgspec.defstruct(
     "_Fields", [(name, tuple[Any, Any] | msgspec.UnsetType, msgspec.UNSET) for name in _COMPARED], gc=False
 )
 """[in a, in b] of the fields that differ: half of what a dict and its JSON cost."""
-_NOTHING = _Fields()
 
 
 class _Change(msgspec.Struct, gc=False):
@@ -51,20 +55,26 @@ class _Change(msgspec.Struct, gc=False):
 class Comparison:
     """What `compare` found.
 
+    `kept`: at least so many changed entries are kept; None: all of them. Is there a `stream`, what there is
+    no room for in memory goes there at once, as `changed_json` gives it; else into a temporary file, which
+    costs as much again as the comparison.
+
     Attributes:
         only_a, only_b: keys that only one of them has.
         same: how many entries are equal; another `work` alone changes none.
         different: how many are changed.
-        differing: these, in blocks of lines, each line the JSON of `{key, fields: {name: [in a, in b]}}`:
-            a million of them fit into memory as bytes, and would not as objects.
         about: the other keys of `diff --json`, from `spec` on.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int | None = None, stream: Callable[[bytes], None] | None = None) -> None:
         self.only_a: list[str] = []
         self.only_b: list[str] = []
         self.same = self.different = 0
-        self.differing: list[bytes] = []
+        self._kept = kept
+        self._stream = stream
+        self._room = _IN_MEMORY_BYTES
+        self._separator = b"    "
+        self._spool = SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
         self.about: dict[str, Any] = {}
         self._fields: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str]] = Counter()
@@ -76,8 +86,21 @@ class Comparison:
         return not (self.only_a or self.only_b or self.different)
 
     def changed(self) -> Iterator[dict[str, Any]]:
-        """The changed entries, decoded one by one."""
-        return (msgspec.json.decode(line) for lines in self.differing for line in lines.splitlines())
+        """The changed entries that were kept, decoded one by one."""
+        self._spool.seek(0)
+        return (msgspec.json.decode(line.strip(b", \n")) for line in self._spool)
+
+    def changed_json(self) -> Iterator[bytes]:
+        """The same as JSON: what stands between the brackets of the list, a line each.
+
+        With a `stream`, what has not gone there.
+        """
+        self._spool.seek(0)
+        return iter(partial(self._spool.read, _BLOCK_BYTES), b"")
+
+    def close(self) -> None:
+        """Let go of what was kept."""
+        self._spool.close()
 
     def read(self, a: Iterator[Block], b: Iterator[Block]) -> None:
         """Compare two sorted manifests in one pass. Raises UsageError for a line that is no entry."""
@@ -114,24 +137,42 @@ class Comparison:
         """Take in pairs whose lines differ: column by column, at half of the cost of pair by pair."""
         self._mine.take(mine)
         self._theirs.take(theirs)
-        keys, differing = mine["key"], [_differing(mine[name], theirs[name]) for name in _COMPARED]
-        for name, column in zip(_COMPARED, differing, strict=True):
-            self._fields[name] += len(column) - column.count(UNSET)
-        changes = map(_Change, keys, map(_Fields, *differing))
-        found = [change for change in changes if change.fields != _NOTHING]
-        self.same += len(keys) - len(found)
-        self.different += len(found)
-        self.differing.append(encode_lines(found))
+        count, differ = len(mine["key"]), 0
+        flags: dict[str, bytes] = {}  # of each field, a byte for each pair, 1 where they differ
+        for name in _COMPARED:
+            flags[name] = each = bytes(map(ne, mine[name], theirs[name]))
+            self._fields[name] += each.count(1)
+            differ |= int.from_bytes(each, "big")
+        self.same += count - differ.bit_count()
+        if self._kept is None or self.different < self._kept:
+            pairs = (_pairs(mine[name], theirs[name], flags[name]) for name in _COMPARED)
+            changes = map(_Change, mine["key"], map(_Fields, *pairs))
+            self._keep([*compress(changes, differ.to_bytes(count, "big"))])
+        self.different += differ.bit_count()
         outcomes = (zip(side["status"], side["reason"], strict=True) for side in (mine, theirs))
         moves = zip(*outcomes, strict=True)
         self._moves.update(("/".join(a), "/".join(b)) for a, b in moves if a != b)
 
+    def _keep(self, changes: list[_Change]) -> None:
+        if changes:
+            items = encode_lines(changes).rstrip(b"\n").replace(b"\n", b",\n    ")
+            self._spool.write(self._separator + items)
+            self._separator = b",\n    "
+            if self._stream is not None and self._spool.tell() > self._room:
+                self._room = 0
+                for chunk in self.changed_json():
+                    self._stream(chunk)
+                self._spool.seek(0)
+                self._spool.truncate()
 
-def _differing(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+
+def _pairs(a: Sequence[Any], b: Sequence[Any], flags: bytes) -> Iterable[Any]:
     """Where two columns differ, both values; where they do not, UNSET."""
-    if a == b:
-        return [UNSET] * len(a)
-    return [UNSET if one == other else (one, other) for one, other in zip(a, b, strict=True)]
+    if 0 not in flags:
+        return zip(a, b, strict=True)
+    if 1 not in flags:
+        return repeat(UNSET, len(a))
+    return [(one, other) if differs else UNSET for one, other, differs in zip(a, b, flags, strict=True)]
 
 
 def _counted(lines: list[bytes], sums: Sums) -> list[str]:
@@ -171,12 +212,14 @@ def _filled(block: Block, further: Iterator[Block]) -> Block:
     return keys, lines
 
 
-def compare(a: Path, b: Path) -> Comparison:
+def compare(
+    a: Path, b: Path, kept: int | None = None, stream: Callable[[bytes], None] | None = None
+) -> Comparison:
     """Compare two runs or manifest files (`/dev/null`, as git names what is not there, has no entries).
 
     Raises UsageError when one of them is neither, JournalDamaged when its journal has to be mended.
     """
-    found = Comparison()
+    found = Comparison(kept, stream)
     with _opened(a) as mine, _opened(b) as theirs:
         found.read(mine, theirs)
     are_runs = all((run / layout.JOURNAL).is_file() for run in (a, b))
