@@ -19,17 +19,15 @@ from hermes_run.errors import ToolError
 from hermes_run.sandboxes._output import BoundedOutput, Spill
 from hermes_run.sandboxes._pipe import InputPipe, OutputPipe
 from hermes_run.sandboxes._script import Texts, kept_state, wants_own_shell
+from hermes_run.sandboxes._time_limit import Ending
 
 if TYPE_CHECKING:
-    from hermes_run.sandboxes._link import Link, Reply
+    from hermes_run.sandboxes._link import Link
 
 _WATCH_AFTER_S = 0.01
 """A command that is done by then costs one wake-up."""
 _LATE_OUTPUT_S = 0.2
 """How long background children may still add to the output after the command has ended."""
-_KILL_S = 1.5
-"""How long a killed command may take to be gone (timeout + 2 s in all)."""
-_KILL_AGAIN_S = 0.03
 _TIMED_OUT = 124
 _MOST_DRAINING = 32
 """So many outputs of background commands are read on. Each holds a descriptor of the runner, which all
@@ -139,7 +137,7 @@ class KeptShell:
             f"{self._place.pipes_inside}/i{self._number}" if feed else "/dev/null",
         )
         watch = self._loop.call_later(_WATCH_AFTER_S, pipe.watch)
-        ending = _Ending(self._place, self._link, self._started_s, timeout_s)
+        ending = Ending(self._place, self._link, self._started_s, timeout_s)
         try:
             status, shell_died = await ending.reply(reply)
             if shell_died:
@@ -163,7 +161,7 @@ class KeptShell:
 
     async def _settle(self) -> None:
         """Wait for the end of a call that was given up (cancelled) and killed, to be in step again."""
-        ending = _Ending(self._place, self._link, self._started_s, 0)
+        ending = Ending(self._place, self._link, self._started_s, 0)
         await ending.reply(self._link.expect())
 
     def _open_pipes(self, output: BoundedOutput, stdin: bytes) -> tuple[OutputPipe, InputPipe | None]:
@@ -205,43 +203,6 @@ class KeptShell:
             self._draining.pop(0).close()
         self._draining.append(pipe)
         pipe.drain()
-
-
-class _Ending:
-    """Sees to it that a call ends: by itself, by its time limit, or by the end of the sandbox."""
-
-    def __init__(self, place: Place, link: Link, started_s: float, timeout_s: float) -> None:
-        self._place = place
-        self._link = link
-        self._started_s = started_s
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(timeout_s, self._time_out)
-        self._give_up_at = 0.0
-        self.timed_out = False
-
-    async def reply(self, reply: asyncio.Future[Reply]) -> Reply:
-        """The call's reply. A caller that is cancelled leaves nothing of the call running."""
-        try:
-            return await reply
-        except asyncio.CancelledError:
-            if not self._link.lost:
-                self._place.kill_call(self._started_s)
-            raise
-        finally:
-            self._timer.cancel()
-
-    def _time_out(self) -> None:
-        self.timed_out = True
-        self._give_up_at = self._loop.time() + _KILL_S
-        self._kill()
-
-    def _kill(self) -> None:
-        if self._loop.time() > self._give_up_at:
-            self._place.destroy()
-            self._link.lose("its shell did not answer after a timeout")
-            return
-        self._place.kill_call(self._started_s)
-        self._timer = self._loop.call_later(_KILL_AGAIN_S, self._kill)
 
 
 async def _late_output(pipe: OutputPipe) -> None:

@@ -118,9 +118,12 @@ class Texts:
         mailbox: path of the mailbox inside the sandbox.
         names: variables of the environment that the sandbox starts with.
         cwd: where it starts.
+        state_path: where a call leaves its state, if that is not the mailbox.
     """
 
-    def __init__(self, shell: str, mailbox: str, names: tuple[str, ...], cwd: str) -> None:
+    def __init__(
+        self, shell: str, mailbox: str, names: tuple[str, ...], cwd: str, state_path: str = ""
+    ) -> None:
         self._names = " ".join(names).encode()
         self._cwd = quote(cwd.encode())
         self._mailbox = mailbox.encode()
@@ -134,7 +137,8 @@ class Texts:
             b"{ __s=$?; %b command set +evx; } >/dev/null 2>&1;"
             b' { %b; [ "$__p" = "$__w" ] && {'
             b" command printf '#state\\n'; command export PWD; command export -p;"
-            b" command printf '#end\\n'; } >|%b; } 2>/dev/null" % (own_traps, self._who, self._mailbox)
+            b" command printf '#end\\n'; } >|%b; } 2>/dev/null"
+            % (own_traps, self._who, state_path.encode() or self._mailbox)
         )
 
     def call(

@@ -8,7 +8,7 @@ import os
 KEPT = 8
 """So many such files are kept per sandbox; the oldest goes first."""
 _MOST = 256 << 20
-_SUFFIXES = ("", "-a", "-b", "-c")
+SUFFIXES = ("", "-a", "-b", "-c")
 """For names that the sandbox has taken itself. Never random: the path is part of what a model reads."""
 
 
@@ -44,7 +44,7 @@ class SpillFolder:
             with contextlib.suppress(OSError):  # the sandbox may have removed it itself
                 os.unlink(self._names.pop(0), dir_fd=folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        for suffix in _SUFFIXES:
+        for suffix in SUFFIXES:
             name = f"output-{self._number}{suffix}.txt"
             with contextlib.suppress(OSError):
                 file = os.open(name, flags, 0o600, dir_fd=folder)
