@@ -66,7 +66,6 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         say_all(text.lines())
         if parted is not None:
             say_all(text.parting_lines(parted))
-    found.close()
     return 0 if found.is_equal else 1
 
 

@@ -6,11 +6,10 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from contextlib import contextmanager
-from functools import partial
+from io import BytesIO
 from itertools import compress, repeat
 from operator import ne, not_
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -32,7 +31,7 @@ _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key"
 _decode_counted = msgspec.json.Decoder(Counted).decode
 _Some = TypeVar("_Some", bound=msgspec.Struct)
 _IN_MEMORY_BYTES = 1 << 25
-"""What of the changed entries is kept in memory."""
+"""What of the changed entries is kept in memory, if there is a stream for the others."""
 _BLOCK_BYTES = 1 << 16
 _AHEAD = 64
 """So many lines of each side are compared together, if there are as many: what they hold stays in the
@@ -55,9 +54,8 @@ class _Change(msgspec.Struct, gc=False):
 class Comparison:
     """What `compare` found.
 
-    `kept`: at least so many changed entries are kept; None: all of them. Is there a `stream`, what there is
-    no room for in memory goes there at once, as `changed_json` gives it; else into a temporary file, which
-    costs as much again as the comparison.
+    `kept`: at least so many changed entries are kept; None: all of them. Of very many, what is beyond
+    goes to `stream`, if there is one, at once and as `changed_json` gives it.
 
     Attributes:
         only_a, only_b: keys that only one of them has.
@@ -74,7 +72,7 @@ class Comparison:
         self._stream = stream
         self._room = _IN_MEMORY_BYTES
         self._separator = b"    "
-        self._spool = SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
+        self._spool = BytesIO()
         self.about: dict[str, Any] = {}
         self._fields: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str]] = Counter()
@@ -87,20 +85,24 @@ class Comparison:
 
     def changed(self) -> Iterator[dict[str, Any]]:
         """The changed entries that were kept, decoded one by one."""
-        self._spool.seek(0)
-        return (msgspec.json.decode(line.strip(b", \n")) for line in self._spool)
+        return (msgspec.json.decode(line.strip(b", \n")) for line in self._kept_pieces(BytesIO.readline))
 
     def changed_json(self) -> Iterator[bytes]:
         """The same as JSON: what stands between the brackets of the list, a line each.
 
         With a `stream`, what has not gone there.
         """
-        self._spool.seek(0)
-        return iter(partial(self._spool.read, _BLOCK_BYTES), b"")
+        return self._kept_pieces(lambda spool: spool.read(_BLOCK_BYTES))
 
-    def close(self) -> None:
-        """Let go of what was kept."""
-        self._spool.close()
+    def _kept_pieces(self, read: Callable[[BytesIO], bytes]) -> Iterator[bytes]:
+        at = 0
+        while True:
+            self._spool.seek(at)  # others may read it, too
+            piece = read(self._spool)
+            if not piece:
+                return
+            at += len(piece)
+            yield piece
 
     def read(self, a: Iterator[Block], b: Iterator[Block]) -> None:
         """Compare two sorted manifests in one pass. Raises UsageError for a line that is no entry."""
