@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
 from hermes_run.core.trajectory import StopReason, ToolCount
-from hermes_run.errors import ContextExceeded
+from hermes_run.errors import ContextExceeded, ProviderError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from hermes_run.core.contracts import Chat
 
@@ -44,6 +44,10 @@ class Tools(Protocol):
         """The one answer to a call. Raises SandboxError when the sandbox is gone."""
 
 
+def _keep_no_account(usage: Usage) -> None:
+    """What a rollout without a budget does with what it uses."""
+
+
 @dataclass(slots=True)
 class Rollout:
     """One rollout while it happens. What is in it at any moment makes a well-formed trajectory.
@@ -53,6 +57,9 @@ class Rollout:
         tools: the tools offered.
         countable: tool names that have a column in `tool_stats`.
         max_turns: assistant turns at most.
+        most_cost: USD, or None. A rollout that has used it up asks no more.
+        most_tokens: likewise.
+        spend: is told of everything that is billed, as it happens.
         messages: the turns to be saved.
     """
 
@@ -60,6 +67,9 @@ class Rollout:
     tools: Tools
     countable: Collection[str]
     max_turns: int
+    most_cost: float | None = None
+    most_tokens: int | None = None
+    spend: Callable[[Usage], None] = _keep_no_account
     messages: list[Message] = field(default_factory=list)
     api_calls: int = 0
     usage: Usage = field(default_factory=Usage)
@@ -81,8 +91,11 @@ class Rollout:
             try:
                 reply = await self.chat.ask(said)
             except ContextExceeded as full:
-                self.usage += full.usage
+                self._use(full.usage)
                 return StopReason.CONTEXT
+            except ProviderError as error:
+                self.spend(error.usage)  # the outcome adds it to the rollout's
+                raise
             self._take(reply)
             if reply.finish_reason == "length":
                 return StopReason.TRUNCATED
@@ -93,10 +106,22 @@ class Rollout:
                 return StopReason.INVALID_TOOL_CALLS
             if self.api_calls >= self.max_turns:
                 return StopReason.MAX_TURNS
+            if self.is_used_up():
+                return StopReason.PROMPT_BUDGET
+
+    def is_used_up(self) -> bool:
+        """Whether what it has used reaches a limit of its own."""
+        return (self.most_cost is not None and self.usage.cost >= self.most_cost) or (
+            self.most_tokens is not None and self.usage.total_tokens >= self.most_tokens
+        )
+
+    def _use(self, usage: Usage) -> None:
+        self.usage += usage
+        self.spend(usage)
 
     def _take(self, reply: Reply) -> None:
         self.api_calls += 1
-        self.usage += reply.usage
+        self._use(reply.usage)
         if reply.model:
             self.served.add(reply.model)
         message = reply.message

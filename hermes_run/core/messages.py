@@ -54,7 +54,8 @@ Message: TypeAlias = System | User | Assistant | ToolResult
 class Usage(Struct, frozen=True, gc=False):
     """Tokens and money of some model calls. Sums with `+`.
 
-    Unknown is not zero: the last two fields count what was not reported.
+    Unknown is not zero: `calls_without_usage` and `calls_without_cost` count what is not in the sums, and
+    `calls_estimated` the calls whose cost is an estimate, since their tokens were not reported.
     `prompt_tokens` contain `cached_tokens`, and `completion_tokens` contain `reasoning_tokens`.
     `cost` is in USD; sums are rounded to 1e-10 part by part, so that their order changes nothing.
     """
@@ -68,6 +69,7 @@ class Usage(Struct, frozen=True, gc=False):
     calls: int = 0
     calls_without_usage: int = 0
     calls_without_cost: int = 0
+    calls_estimated: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -80,6 +82,7 @@ class Usage(Struct, frozen=True, gc=False):
             self.calls + other.calls,
             self.calls_without_usage + other.calls_without_usage,
             self.calls_without_cost + other.calls_without_cost,
+            self.calls_estimated + other.calls_estimated,
         )
 
     @property

@@ -6,7 +6,7 @@ the dataset decide: `key`, `prompt_index`, `metadata.batch_num`, `metadata.times
 `tool_error_counts`; and with every tool call id replaced by `call_<n>`, the call's place among all
 calls (a result has its call's, also where a provider gave one id to several calls). Of the artifacts
 their paths count and the digest of all of them, not the key in the name of their folder; where there
-are none, the field is left out.
+are none, the field is left out, as is a `usage.calls_estimated` of 0.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
     artifacts = content["metadata"].pop("artifacts", None)
     if artifacts:
         content["metadata"]["artifacts"] = [path.partition(".")[2] for path in artifacts]
+    if not content["metadata"]["usage"].get("calls_estimated"):
+        content["metadata"]["usage"].pop("calls_estimated", None)
     content["tool_stats"] = {name: c for name, c in content["tool_stats"].items() if c["count"]}
     content["tool_error_counts"] = {name: n for name, n in content["tool_error_counts"].items() if n}
     number_calls(content["conversations"])

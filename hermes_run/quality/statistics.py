@@ -88,6 +88,7 @@ class Statistics:
     usage: Usage = field(default_factory=Usage)
     known_cost: float = 0.0
     cost_unknown: int = 0
+    cost_estimated: int = 0
 
     def count_entry(self, entry: Account) -> None:
         """Add one entry."""
@@ -109,6 +110,7 @@ class Statistics:
             self.cost_unknown += 1
         else:
             self.known_cost = round(self.known_cost + round(entry.cost, 10), 10)
+        self.cost_estimated += entry.usage.calls_estimated > 0
 
     def count_record(self, record: RecordGlance) -> None:
         """Add the tool calls and turns of one kept line."""
@@ -183,7 +185,7 @@ def describe(statistics: Statistics, *, total: int, invalid: int) -> dict[str, A
         },
         "cost": s.known_cost or (None if s.cost_unknown else 0.0),
         "cost_unknown": s.cost_unknown,
-        "cost_estimated": 0,
+        "cost_estimated": s.cost_estimated,
         "turns": {
             "total": s.turns,
             "per_trajectory": round(s.turns / kept, 2) if (kept := done - s.outcomes["failed"]) else 0.0,

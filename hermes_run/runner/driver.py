@@ -112,8 +112,9 @@ class Driver:
         workers = min(self._opened.spec.workers, self.pending)
 
         async def roll_out(task: PromptTask) -> Outcome:
-            self._observer.started(task)
-            return await run_prompt(task, resources)
+            async with resources.budget.place_for(task) as purse:
+                self._observer.started(task)
+                return await run_prompt(task, resources, purse.spend)
 
         engine: Engine = load("engine", ENGINES, self._opened.spec.engine.name)(roll_out, workers)
         running = asyncio.ensure_future(engine.run(self.tasks(resources), self._deliver))

@@ -16,6 +16,7 @@ from hermes_run.runner.backends import (
     make_backends,
     warnings_of_backends,
 )
+from hermes_run.runner.budgeting import check_limits, open_budget
 from hermes_run.runner.driver import Driver
 from hermes_run.runner.finish import finish
 from hermes_run.runner.foreign import refuse_foreign
@@ -57,6 +58,7 @@ async def run(
         check_artifacts(spec)
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
+        check_limits(spec, settings, endpoint)
         backends = make_backends(spec, settings, plan)
         if not options.fresh:
             refuse_foreign(spec.output.dir / spec.run_name)
@@ -121,10 +123,11 @@ async def open_resources(
     """What the rollouts share: the backends, checked, and the model. Raises BackendMissing."""
     spec = opened.spec
     try:
+        budget = open_budget(opened)
         missing = await check_backends(spec, backends)
         for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
             observer.warn(text)
-        model = make_model(spec, endpoint)
+        model = make_model(spec, opened.settings, endpoint)
         try:
             yield Resources(
                 spec=spec,
@@ -134,10 +137,12 @@ async def open_resources(
                 backends=backends,
                 limits_missing=missing,
                 filters=opened.filters,
+                budget=budget,
                 opening=make_opening(spec),
             )
         finally:
             await model.aclose()
+            budget.close()
     finally:
         for backend in backends.values():
             await backend.aclose()

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from hermes_run.agent.prompts import opening_text
 from hermes_run.core.messages import Assistant, Message, System, User
 from hermes_run.core.registry import FILTERS, TOOLS, load
 from hermes_run.core.toolsets import draw
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.models.config import ModelConfig
+from hermes_run.models.prices import Price, PricedClient, Prices
 from hermes_run.runner.backends import backend_name
 from hermes_run.tools.toolkit import offered_tools
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from hermes_run.core.contracts import Backend, Filter, ModelClient
     from hermes_run.core.task import PromptTask
+    from hermes_run.runner.budget import Budget
     from hermes_run.spec.endpoint import Endpoint
     from hermes_run.spec.model import Settings, Spec
 
@@ -33,6 +37,7 @@ class Resources:
         limits_missing: backend name -> what it cannot promise.
         opening: the messages before the prompt: system and prefill; sent, never saved.
         filters: in the order in which they judge.
+        budget: admits rollouts while they fit.
     """
 
     spec: Spec
@@ -42,6 +47,7 @@ class Resources:
     backends: Mapping[str, Backend]
     limits_missing: Mapping[str, tuple[str, ...]]
     filters: tuple[Filter, ...]
+    budget: Budget
     form: ShareGPT = field(default_factory=ShareGPT)
     opening: tuple[Message, ...] = ()
     countable: frozenset[str] = frozenset(TOOLS)
@@ -87,8 +93,13 @@ def _prefilled(role: str, text: str) -> Message:
             return User(text)
 
 
-def make_model(spec: Spec, endpoint: Endpoint | None) -> ModelClient:
-    """The model of a spec; `endpoint` is None for the scripted one."""
+def make_model(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> ModelClient:
+    """The model of a spec, whose replies say what they cost; `endpoint` is None for the scripted one."""
+    prices = Prices(msgspec.convert(settings.prices, dict[str, Price]))
+    return PricedClient(_bare_model(spec, endpoint), prices, spec.model.name)
+
+
+def _bare_model(spec: Spec, endpoint: Endpoint | None) -> ModelClient:
     if endpoint is None:
         from hermes_run.models.scripted import ScriptedModel
 

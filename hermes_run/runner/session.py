@@ -48,6 +48,7 @@ class Attempt:
 
     task: PromptTask
     resources: Resources
+    spend: Callable[[Usage], None]
     started: float = field(default_factory=time.monotonic)
     toolsets: tuple[str, ...] = ()
     rollout: Rollout | None = None
@@ -112,7 +113,15 @@ class Attempt:
             toolkit = Toolkit(names, ToolSession(task, sandbox, names))
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)
-                self.rollout = Rollout(chat, toolkit, resources.countable, resources.spec.agent.max_turns)
+                self.rollout = Rollout(
+                    chat,
+                    toolkit,
+                    resources.countable,
+                    resources.spec.agent.max_turns,
+                    most_cost=resources.spec.limits.prompt_cost,
+                    most_tokens=resources.spec.limits.prompt_tokens,
+                    spend=self.spend,
+                )
                 yield self.rollout, lambda: collect(sandbox, spec.artifacts, diff, self.kept_files)
             finally:
                 await toolkit.aclose()
@@ -229,9 +238,12 @@ def told(task: PromptTask, what: str, output: bytes) -> str:
     return _NUMBER.sub("…", scrub(line))
 
 
-async def run_prompt(task: PromptTask, resources: Resources) -> Outcome:
-    """One rollout from task to outcome. Raises only what ends the run: EnvironmentStop, BudgetStop."""
-    attempt = Attempt(task, resources)
+async def run_prompt(task: PromptTask, resources: Resources, spend: Callable[[Usage], None]) -> Outcome:
+    """One rollout from task to outcome; `spend` hears of what it is billed, as it happens.
+
+    Raises only what ends the run: EnvironmentStop, BudgetStop.
+    """
+    attempt = Attempt(task, resources, spend)
     try:
         return attempt.kept(await attempt.run())
     except (EnvironmentStop, BudgetStop):

@@ -28,6 +28,7 @@ TOOLS = "tools.json"
 SPEC = "spec.yaml"
 CARD = "README.md"
 LOG = "run.log"
+SPENDING = "spending.jsonl"
 LOCK = ".lock"
 
 DERIVED = (TRAJECTORIES, MANIFEST, STATISTICS, TOOLS, PLAN, PLAN_KEYS, SPEC, CARD)

@@ -26,6 +26,7 @@ _kind = attrgetter("status", "reason", "work", "model")
 _turns, _api_calls = attrgetter("turns"), attrgetter("api_calls")
 _cost, _usage = attrgetter("cost"), attrgetter("usage")
 _COST = Usage.__struct_fields__.index("cost")
+_ESTIMATED = Usage.__struct_fields__.index("calls_estimated")
 
 
 class Tally:
@@ -34,7 +35,7 @@ class Tally:
     def __init__(self) -> None:
         self._kinds: Counter[tuple[str, str, str, str]] = Counter()
         self._sums = [0] * len(Usage.__struct_fields__)
-        self._turns = self._api_calls = self._known_units = self._costs_unknown = 0
+        self._turns = self._api_calls = self._known_units = self._costs_unknown = self._estimated = 0
 
     def add(self, entry: Entry) -> None:
         """Take in one entry."""
@@ -48,6 +49,8 @@ class Tally:
         costs = list(map(_cost, entries))
         self._costs_unknown += costs.count(None)
         columns: list[Sequence[float]] = list(zip(*map(astuple, map(_usage, entries)), strict=True))
+        estimated = columns[_ESTIMATED]
+        self._estimated += len(estimated) - estimated.count(0)
         money = columns[_COST]
         columns[_COST] = units = [round(cost * _UNITS) for cost in money]
         is_same = costs == [*money]  # as it is when every call told its cost
@@ -78,6 +81,7 @@ class Tally:
             usage=self.usage(),
             known_cost=self._known_units / _UNITS,
             cost_unknown=self._costs_unknown,
+            cost_estimated=self._estimated,
         )
         by_reason = {
             Status.DISCARDED.value: found.discarded,

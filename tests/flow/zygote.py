@@ -210,7 +210,7 @@ if __name__ == "__main__":
     from hermes_run.cli.main import main
 
     for module in pkgutil.walk_packages(hermes_run.__path__, "hermes_run."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and ".inside." not in module.name:  # those run in sandboxes
             importlib.import_module(module.name)
     gc.freeze()
     serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,47 @@
+"""A run's budget at its start: whether its limits can be kept, and what it has used already."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_run.errors import UsageError
+from hermes_run.runner.budget import Budget
+from hermes_run.store.spending import Spending
+
+if TYPE_CHECKING:
+    from hermes_run.runner.opening import OpenRun
+    from hermes_run.spec.endpoint import Endpoint
+    from hermes_run.spec.model import Settings, Spec
+
+_NEVER_TELL_COST = ("openai", "anthropic", "google")
+"""Dialects whose replies never say what they cost; of others it shows with the first reply."""
+
+
+def check_limits(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> None:
+    """Raises UsageError for a limit of money where nobody would know what calls cost.
+
+    `endpoint` is None for the scripted model, whose tape says what it likes.
+    """
+    limits = spec.limits
+    if endpoint is None or endpoint.dialect not in _NEVER_TELL_COST or spec.model.name in settings.prices:
+        return
+    for key in ("total_cost", "prompt_cost"):
+        if getattr(limits, key) is not None:
+            raise UsageError(
+                f"limits.{key}: {endpoint.base_url} does not say what its calls cost, so the limit could not "
+                f"be kept. Add the price to hermes.yaml: `prices: {{{spec.model.name}: {{input: …, output: …}}}}`"
+                " (USD per million tokens; or flat: true for a subscription), or limit tokens instead"
+            )
+
+
+def open_budget(opened: OpenRun) -> Budget:
+    """The budget of an open run directory, with all that the run has used before."""
+    limits, journal = opened.spec.limits, opened.journal
+    if limits.total_cost is None and limits.total_tokens is None:
+        return Budget(limits)
+    ledger = Spending(opened.folder)
+    cost = tokens = 0.0
+    for entry in journal.entries():
+        cost = max(cost, entry.usage.cost)
+        tokens = max(tokens, entry.usage.total_tokens)
+    return Budget(limits, journal.fold.spent + ledger.carried, (cost, tokens), ledger)
