@@ -29,7 +29,7 @@ def check_limits(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> N
         if getattr(limits, key) is not None:
             raise UsageError(
                 f"limits.{key}: {endpoint.base_url} does not say what its calls cost, so the limit could not "
-                f"be kept. Add the price to hermes.yaml: `prices: {{{spec.model.name}: {{input: …, output: …}}}}`"
+                f"be kept. Add it to hermes.yaml: `prices: {{{spec.model.name}: {{input: …, output: …}}}}`"
                 " (USD per million tokens; or flat: true for a subscription), or limit tokens instead"
             )
 
