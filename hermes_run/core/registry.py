@@ -29,7 +29,7 @@ class Row(Struct, frozen=True):
 BACKENDS: dict[str, Row] = {
     "local": Row("hermes_run.sandboxes.local:LocalBackend"),
     "bubblewrap": Row("hermes_run.sandboxes.bubblewrap:BubblewrapBackend"),
-    "docker": Row(""),
+    "docker": Row("hermes_run.sandboxes.docker:DockerBackend"),
     "singularity": Row("hermes_run.sandboxes.singularity:SingularityBackend"),
     "modal": Row(""),
 }

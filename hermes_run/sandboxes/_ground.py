@@ -152,6 +152,14 @@ def dead_grounds(backend: str) -> Iterator[tuple[str, str]]:
                     yield path, str(label.get("run", ""))
 
 
+def grounds() -> list[str]:
+    """Every ground of this user on this machine, whoever holds it."""
+    mine = f"{_PREFIX}{os.getuid()}-"
+    return [
+        f"{parent}/{name}" for parent in _parents() for name in os.listdir(parent) if name.startswith(mine)
+    ]
+
+
 def leftover_folders(backend: str) -> list[Leftover]:
     """The grounds that dead runs left."""
     return [

@@ -83,8 +83,7 @@ while :; do
  [ -z "$__i" ] || {{ rm -f "$__i"; __i=; }};
 done"""
 
-_PROGRAM = f"""__h=$1 __e=$2 __t=$3 __d=$4 __w=$5; shift 5;
-exec 3<&0 4>&2 5>&1 6<>/dev/null; exec 0<&6 1>&6 2>&6;
+_PROGRAM = f"""__h=$1; shift; exec 3<&0 4>&2 5>&1 6<>/dev/null; exec 0<&6 1>&6 2>&6;
 until cd -- "$__w" || {{ mkdir -p -- "$__w" && cd -- "$__w"; }}; do
  echo "$__t nocwd" >&4; IFS= read -r __x <&3 || exit 1; done;
 for __x in cat mkfifo rm; do command -v $__x || {{ echo "$__t lacks $__x" >&4; exit 1; }}; done;
@@ -96,18 +95,22 @@ while :; do
  while :; do IFS= read -r __x <&3 || exit 0; [ "$__x" = "$__t on" ] && break; done;
 done"""
 
+_FIRST = """'IFS= read -r __x; eval "$__x"'"""
+"""Takes the program from its stdin, so that a list of processes does not show all of it."""
 _BOOT = (
-    f'for b in {" ".join(SHELLS)}; do [ -x $b ] && exec $b -c "$1" bash $b "$2" "$3" "$4" "$5"; done;'
-    ' exec /bin/sh -c "$1" sh /bin/sh "$2" "$3" "$4" "$5"'
+    f"for b in {' '.join(SHELLS)}; do [ -x $b ] && exec $b -c {_FIRST} bash $b; done;"
+    f" exec /bin/sh -c {_FIRST} sh /bin/sh"
 )
+START_COMMAND = ("/bin/sh", "-c", _BOOT)
+"""What a backend starts in the sandbox, as the user of its image."""
 
 _EXPORTED = re.compile(rb"^(?:declare -[a-zA-Z]*x[a-zA-Z]*|export) (\w+)", re.MULTILINE)
 _PLAIN = re.compile(rb"[^\x00-\x08\x0e-\x1f\x7f-\xff]*")
 _NEWLINE = b"'\"$__e\"'"
 
 
-def start_command(token: str, folder: str, cwd: str) -> list[str]:
-    """The program and its arguments: what a backend starts in the sandbox, with the wire's three streams.
+def program(token: str, folder: str, cwd: str) -> bytes:
+    """The first line on the wire, from which everything else comes.
 
     Args:
         token: of letters and digits; random, and of this sandbox alone.
@@ -115,8 +118,10 @@ def start_command(token: str, folder: str, cwd: str) -> list[str]:
             its own, which no command can remove.
         cwd: where commands start; made if missing.
     """
+    values = {b"__t": token, b"__d": folder, b"__w": cwd}
+    given = b" ".join(name + b"=" + on_one_line(value.encode()) for name, value in values.items())
     text = " ".join(line.strip() for line in _PROGRAM.splitlines())
-    return ["/bin/sh", "-c", _BOOT, "sh", text, "\n", token, folder, cwd]
+    return b"__e=$(printf '\\nx'); __e=${__e%%x}; %b; %b\n" % (given, text.encode())
 
 
 def exported_names(said: bytes) -> tuple[str, ...]:

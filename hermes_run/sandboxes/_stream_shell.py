@@ -2,9 +2,8 @@
 
 How a backend uses it::
 
-    token = new_token()
-    ... start `start_command(token, folder, cwd)` in the sandbox, get a Wire to its three streams ...
-    shell = StreamShell(place, wire, token, cwd)
+    ... start START_COMMAND in the sandbox, and get a Wire to its three streams ...
+    shell = StreamShell(place, wire, cwd)
     await shell.start()             # raises SandboxError(sandbox_start); bound it in time
     ... the shell is the Sandbox ...
     shell.close()
@@ -27,7 +26,7 @@ from hermes_run.errors import SandboxError, ToolError
 from hermes_run.sandboxes._output import BoundedOutput
 from hermes_run.sandboxes._script import Texts, wants_own_shell
 from hermes_run.sandboxes._stream_link import Call, StreamLink
-from hermes_run.sandboxes._stream_script import call_line, exported_names, on_one_line, printf_of
+from hermes_run.sandboxes._stream_script import call_line, exported_names, on_one_line, printf_of, program
 from hermes_run.sandboxes._stream_side import SideInput, SideSpills, put_file
 from hermes_run.sandboxes._time_limit import Ending
 
@@ -41,12 +40,7 @@ _LATE_OUTPUT_S = 0.2
 _CUT_S = 2.0
 """How long the end of an output may take to come once it was cut."""
 _TIMED_OUT = 124
-_STATE = b'eval "$__s"'
-
-
-def new_token() -> str:
-    """A token for one sandbox (see `start_command`)."""
-    return "t" + os.urandom(12).hex()
+_STATE = b'eval "$__E"'
 
 
 class StreamShell:
@@ -54,13 +48,15 @@ class StreamShell:
 
     Args:
         place: the rest of what the backend gives.
-        wire: the three streams of the program that was started.
-        token, cwd: as it was started with.
+        wire: the three streams of START_COMMAND, as it was started in the sandbox.
+        cwd: where commands start; made if missing.
     """
 
-    def __init__(self, place: StreamPlace, wire: Wire, token: str, cwd: str) -> None:
+    def __init__(self, place: StreamPlace, wire: Wire, cwd: str) -> None:
         self._place = place
         self._spills = SideSpills(place)
+        token = "t" + os.urandom(12).hex()
+        wire.send(program(token, place.folder, cwd))
         self._link = StreamLink(wire, token, place.what, self._spills.is_congested)
         self._token = token
         self._cwd = cwd
@@ -231,7 +227,7 @@ class StreamShell:
             return
         if len(self._state) > _MOST_ON_WIRE:
             await put_file(self._place, f"{self._place.folder}/state", self._state)
-            await self._link.tell(b'__s=$(cat "$__d/state")')
+            await self._link.tell(b'__E=$(cat "$__d/state")')
         else:
-            await self._link.tell(b"__s=" + on_one_line(self._state))
+            await self._link.tell(b"__E=" + on_one_line(self._state))
         self._sent_state = self._state

@@ -55,7 +55,8 @@ class StreamPlace(Protocol):
 
     Attributes:
         what: what it is, for messages: "a docker sandbox".
-        folder: the folder inside that `start_command` was given.
+        folder: a folder inside that the commands' user can write into, for pipes and files of the shell;
+            best a mount of its own, which no command can remove.
         spills: the folder inside that long outputs go to.
         most_spilled: bytes kept of one long output.
     """

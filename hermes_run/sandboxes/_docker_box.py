@@ -1,0 +1,230 @@
+"""One docker sandbox: a container whose first process is the stream shell's program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.contracts import SandboxInfo
+from hermes_run.core.keys import digest
+from hermes_run.errors import SandboxError
+from hermes_run.sandboxes import _docker_config as config
+from hermes_run.sandboxes._docker_engine import start_error
+from hermes_run.sandboxes._docker_wire import DockerWire
+from hermes_run.sandboxes._script import quote
+from hermes_run.sandboxes._spill import most_spilled
+from hermes_run.sandboxes._stream_shell import StreamShell
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from docker import APIClient
+
+    from hermes_run.core.contracts import SandboxRequest
+    from hermes_run.sandboxes._docker_engine import Engine
+    from hermes_run.sandboxes._docker_images import Image
+    from hermes_run.sandboxes._ground import Ground
+
+_LAST_LINES = 5
+_LONGEST_LINE = 300
+_REMOVE_S = 30.0
+"""How long a daemon may take to finish what it was asked for, before its removal is left to it."""
+_GONE_POLL_S = 0.02
+_ATTACH = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+
+
+class DockerBox:
+    """One sandbox. Nothing is made before `start`; `remove` removes what was.
+
+    Args:
+        engine: the connection to the daemon.
+        ground: what marks this run's things as a living run's.
+        daemon: what the daemon says of itself.
+        request, image, network: what it is made of.
+    """
+
+    what = "a docker sandbox"
+    folder = config.PIPES
+    spills = "/tmp"
+
+    def __init__(
+        self,
+        engine: Engine,
+        ground: Ground,
+        daemon: Mapping[str, Any],
+        *,
+        request: SandboxRequest,
+        image: Image,
+        network: str,
+    ) -> None:
+        self._engine = engine
+        self._ground = ground
+        self._daemon = daemon
+        self._request = request
+        self._image = image
+        self._network = network
+        self._cwd = config.working_directory(request.cwd, image.workdir)
+        self._name = ""
+        self._launch: asyncio.Future[Any] | None = None
+        self._shell: StreamShell | None = None
+        self._is_removed = False
+        self.most_spilled = most_spilled(request.memory_mb)
+
+    async def start(self, owner: str, number: int) -> StreamShell:
+        """Start it and wait for its shell. Raises SandboxError(sandbox_start)."""
+        request = self._request
+        rollout = f"{request.run}\x1f{request.key}"
+        self._name = f"hermes-run-{self._ground.mark}-{digest(rollout.encode())[:12]}-{number}"
+        body = config.container(
+            request,
+            image_id=self._image.id,
+            network=self._network,
+            labels=config.labels(request, self._ground.mark, owner),
+            daemon=self._daemon,
+        )
+        self._ground.boxes.add(self)
+        try:
+            async with asyncio.timeout(request.start_timeout_s):
+                self._launch = self._engine.submit(lambda client: _launch(client, self._name, body))
+                wire = DockerWire(await asyncio.shield(self._launch))
+                self._shell = StreamShell(self, wire, self._cwd)
+                await self._wait_for(self._shell)
+        except TimeoutError:
+            raise self._failure(f"its shell did not answer within {request.start_timeout_s:g} s") from None
+        return self._shell
+
+    async def _wait_for(self, shell: StreamShell) -> None:
+        try:
+            if not await shell.start():
+                await self._make_cwd()
+                if not await shell.start():
+                    raise self._failure(f"its working directory {self._cwd} cannot be made")
+        except SandboxError as error:
+            if error.reason != "sandbox_lost":
+                raise
+            raise self._failure("it ended before its shell answered") from None
+
+    async def _make_cwd(self) -> None:
+        """For an image whose own user may not: as root, who gives it to that user."""
+        folder, user = quote(self._cwd.encode()).decode(), quote(self._image.user.encode()).decode()
+
+        def make(client: APIClient) -> None:
+            text = f"mkdir -p -- {folder} && chown {user} {folder}"
+            made = client.exec_create(self._name, ["/bin/sh", "-c", text], user="0")
+            client.exec_start(made["Id"])
+
+        await self._ask(make)
+
+    async def _ask(self, work: Any) -> Any:
+        from docker.errors import DockerException
+
+        try:
+            return await self._engine.call(work)
+        except (DockerException, OSError) as error:
+            raise SandboxError(
+                f"{self.what} is gone: the daemon does not know it any more", reason="sandbox_lost"
+            ) from error
+
+    def _failure(self, why: str) -> SandboxError:
+        """A failed start, with its last words."""
+        said = self._shell.said.decode("utf-8", "replace") if self._shell is not None else ""
+        lines = [line[-_LONGEST_LINE:] for line in said.splitlines()[-_LAST_LINES:]]
+        words = ": " + " | ".join(lines) if lines else ""
+        return SandboxError(f"{self.what} did not start: {why}{words}", reason="sandbox_start")
+
+    # ------------------------------------------------------------------ StreamPlace
+
+    def describe(self, shell: str) -> SandboxInfo:
+        """See StreamPlace."""
+        return SandboxInfo(
+            backend="docker",
+            cwd=self._cwd,
+            shell=shell,
+            image=self._request.image,
+            image_digest=self._image.digest,
+            missing=config.what_is_missing(self._daemon),
+        )
+
+    async def side(self, text: str) -> DockerWire:
+        """See StreamPlace."""
+
+        def begin(client: APIClient) -> Any:
+            made = client.exec_create(self._name, ["/bin/sh", "-c", text], stdin=True)
+            return client.exec_start(made["Id"], socket=True)
+
+        return DockerWire(await self._ask(begin))
+
+    def destroy(self) -> None:
+        """See StreamPlace."""
+        if self._name and not self._is_removed:
+            self._engine.submit(lambda client: _remove(client, self._name)).add_done_callback(_forget_error)
+
+    # ------------------------------------------------------------------ the end
+
+    async def remove(self) -> None:
+        """Remove it. Not to be cancelled."""
+        if self._shell is not None:
+            self._shell.lose("it was removed")
+            self._shell.close()
+        launch = self._launch
+        if launch is None:
+            self._ground.boxes.discard(self)
+            return
+        if not launch.done():
+            await asyncio.wait([launch], timeout=_REMOVE_S)
+        if launch.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                launch.exception()
+        removal = self._engine.submit(lambda client: _remove(client, self._name))
+        removal.add_done_callback(_forget_error)
+        await asyncio.wait([removal], timeout=_REMOVE_S)
+        self._is_removed = True
+        self._ground.boxes.discard(self)
+
+    def remove_now(self) -> None:
+        """Remove it, waiting in place; never raises. See Removable."""
+        if self._is_removed or not self._name:
+            return
+        self._is_removed = True
+        with contextlib.suppress(Exception):
+            _remove(self._engine.client(), self._name)
+
+
+def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
+    """Create a container, connect to its streams, start it. Blocks. Raises SandboxError(sandbox_start)."""
+    from docker.errors import DockerException
+
+    try:
+        client.create_container_from_config(body, name)
+        streams = client.attach_socket(name, params=_ATTACH)
+        client.start(name)
+    except (DockerException, OSError) as error:
+        raise start_error(error, client.base_url) from error
+    return streams
+
+
+def _remove(client: APIClient, name: str) -> None:
+    """Remove a container, and see it gone. Blocks."""
+    import time
+
+    from docker.errors import APIError, NotFound
+
+    until = time.monotonic() + _REMOVE_S
+    while time.monotonic() < until:
+        try:
+            client.remove_container(name, force=True, v=True)
+        except NotFound:
+            return
+        except APIError as error:  # the daemon is at it already
+            if error.status_code != 409:
+                raise
+            time.sleep(_GONE_POLL_S)
+        else:
+            return
+
+
+def _forget_error(removal: asyncio.Future[None]) -> None:
+    """A container that could not be removed ends by itself, and is found by `clean`."""
+    if not removal.cancelled():
+        removal.exception()

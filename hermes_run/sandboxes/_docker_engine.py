@@ -1,0 +1,141 @@
+"""The connection to a Docker daemon, or to podman, which speaks the same language.
+
+The SDK blocks, so that its calls run in a pool of threads of their own; only the streams of containers
+are the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from hermes_run.errors import BackendMissing, SandboxError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from docker import APIClient
+
+_T = TypeVar("_T")
+
+_TIMEOUT_S = 120.0
+"""For one answer of the daemon, which takes minutes at most to create a container from a big image."""
+_SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock")
+_PODMAN_SOCKETS = ("{XDG_RUNTIME_DIR}/podman/podman.sock", "/run/podman/podman.sock")
+_CURES = {
+    "Permission denied": (
+        "you may not use its socket: add yourself to the group docker (`sudo usermod -aG docker $USER`, then"
+        " log in again), or run a rootless daemon and name its socket in DOCKER_HOST"
+    ),
+    "No such file": (
+        "nothing listens there: install docker (or podman with its socket) and start it, or name the"
+        " daemon's address in DOCKER_HOST or in hermes.yaml (`sandbox: {docker_socket: ...}`)"
+    ),
+    "refused": "no daemon listens there: start it (`sudo systemctl start docker`, or dockerd)",
+    "timed out": "the daemon does not answer in time: restart it",
+}
+_TEMPORARY = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{12,64}\b|(?<=:)[0-9]{4,5}(?=->|\b)")
+
+
+class Engine:
+    """One run's connection, made when first used.
+
+    Args:
+        address: as in hermes.yaml (a path or an address), or "" for DOCKER_HOST and the usual places.
+        threads: calls at one time.
+    """
+
+    def __init__(self, address: str, threads: int) -> None:
+        self.address = find_address(address)
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="docker")
+        self._lock = threading.Lock()
+        self._client: APIClient | None = None
+
+    def client(self) -> APIClient:
+        """The SDK's client. Blocks. Raises BackendMissing."""
+        with self._lock:
+            if self._client is None:
+                self._client = connect(self.address, self._threads)
+            return self._client
+
+    def submit(self, work: Callable[[APIClient], _T]) -> asyncio.Future[_T]:
+        """Begin `work` in a thread. It is not stopped when whoever waits for it is."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, lambda: work(self.client()))
+
+    def run(self, work: Callable[[], _T]) -> asyncio.Future[_T]:
+        """Begin something else that blocks in a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def call(self, work: Callable[[APIClient], _T]) -> _T:
+        """Do `work` in a thread, and wait for it."""
+        return await self.submit(work)
+
+    def close(self) -> None:
+        """Close the connections; calls in flight end by themselves."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+
+
+def find_address(asked: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the daemon is: what was asked for, else DOCKER_HOST, else the first socket that is there."""
+    asked = asked or environment.get("DOCKER_HOST", "")
+    if asked:
+        return asked if "://" in asked else f"unix://{os.path.abspath(os.path.expanduser(asked))}"
+    runtime = environment.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    places = [f"{runtime}/docker.sock", *_SOCKETS]
+    places += [place.format(XDG_RUNTIME_DIR=runtime) for place in _PODMAN_SOCKETS]
+    found = next((path for path in map(os.path.expanduser, places) if os.path.exists(path)), _SOCKETS[0])
+    return f"unix://{found}"
+
+
+def connect(address: str, connections: int = 1) -> APIClient:
+    """A client that has spoken with the daemon. Blocks. Raises BackendMissing with the cure."""
+    import docker
+    from docker.errors import DockerException
+    from docker.utils import kwargs_from_env
+
+    if address.startswith("ssh:"):
+        raise BackendMissing(
+            "a Docker daemon over ssh:// cannot stream to sandboxes; forward its socket instead:"
+            " ssh -L /tmp/docker.sock:/var/run/docker.sock HOST, and DOCKER_HOST=unix:///tmp/docker.sock"
+        )
+    tls = kwargs_from_env().get("tls") if address.startswith(("tcp:", "https:")) else None
+    try:
+        return docker.APIClient(
+            base_url=address, version="auto", timeout=_TIMEOUT_S, tls=tls or False, max_pool_size=connections
+        )
+    except (DockerException, OSError, ValueError) as error:
+        raise BackendMissing(no_daemon(address, error)) from error
+
+
+def no_daemon(address: str, error: BaseException) -> str:
+    """Why the daemon cannot be used, and the cure."""
+    said = str(error)
+    cure = next((cure for word, cure in _CURES.items() if word in said), "is it running?")
+    return f"no Docker daemon at {address}: {cure}"
+
+
+def explain(error: Exception) -> str:
+    """What a daemon answered, without what differs from one time to the next."""
+    said = getattr(error, "explanation", None) or str(error)
+    if isinstance(said, bytes):
+        said = said.decode("utf-8", "replace")
+    return _TEMPORARY.sub("...", " ".join(said.split()))[:400]
+
+
+def start_error(error: Exception, address: str) -> SandboxError:
+    """What is told of a call to the daemon that failed while a sandbox was started."""
+    from docker.errors import APIError
+
+    if isinstance(error, APIError):
+        return SandboxError(f"a docker sandbox did not start: {explain(error)}", reason="sandbox_start")
+    return SandboxError(
+        f"a docker sandbox did not start: {no_daemon(address, error)}", reason="sandbox_start"
+    )

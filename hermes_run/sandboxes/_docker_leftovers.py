@@ -1,0 +1,122 @@
+"""What runs leave in a Docker daemon: containers and networks with their labels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.core.contracts import Leftover
+from hermes_run.errors import BackendMissing, SandboxError
+from hermes_run.sandboxes import _docker_config as config
+from hermes_run.sandboxes._docker_engine import start_error
+from hermes_run.sandboxes._ground import grounds, leftover_folders, mark_of, remove_ground
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+    from hermes_run.sandboxes._docker_engine import Engine
+    from hermes_run.sandboxes._ground import Ground
+
+_NO_NEIGHBOURS = {"com.docker.network.bridge.enable_icc": "false"}
+"""Containers of one bridge do not reach each other: two prompts never see each other."""
+
+
+class Network:
+    """The network of a run's sandboxes that may use one, made when the first asks for it."""
+
+    def __init__(self, engine: Engine, ground: Ground, run: str, owner: str) -> None:
+        self._engine = engine
+        self._ground = ground
+        self._labels = {config.RUN: run, config.OWNER: owner}
+        self._made: asyncio.Future[str] | None = None
+
+    async def name(self) -> str:
+        """Its name. Raises SandboxError(sandbox_start)."""
+        if self._made is None or (self._made.done() and self._made.exception() is not None):
+            self._made = self._engine.submit(self._make)
+        return await asyncio.shield(self._made)
+
+    def _make(self, client: APIClient) -> str:
+        from docker.errors import DockerException
+
+        name = f"hermes-run-{self._ground.mark}"
+        labels = {**self._labels, config.MARK: self._ground.mark}
+        try:
+            client.create_network(name, driver="bridge", options=_NO_NEIGHBOURS, labels=labels)
+        except (DockerException, OSError) as error:
+            raise start_error(error, client.base_url) from error
+        return name
+
+
+def leftovers(engine: Engine, owner: str) -> list[Leftover]:
+    """What dead runs left, by what can be told: of this user on this machine, by their locks.
+
+    A container is a leftover when no lock of its mark is held here. Whose lock would be on another
+    machine is left alone while it runs: it ends by itself when its runner does.
+    """
+    folders = leftover_folders("docker")
+    dead = {mark_of(folder.handle) for folder in folders}
+    known = {mark_of(path) for path in grounds()}
+    found = []
+    for kind, handle, labels, has_ended in _labelled(engine):
+        mark = labels.get(config.MARK, "")
+        is_mine = labels.get(config.OWNER) == owner
+        if mark in dead or (mark in known and is_mine):
+            continue  # goes with its folder, or lives
+        if is_mine or has_ended:
+            found.append(
+                Leftover(run=labels.get(config.RUN, ""), what=f"docker {kind}", handle=f"{kind} {handle}")
+            )
+    return [*folders, *found]
+
+
+def remove(engine: Engine, handle: str) -> None:
+    """Remove one of them."""
+    kind, _, name = handle.partition(" ")
+    if not name:
+        sweep(engine, handle)
+        return
+    with contextlib.suppress(BackendMissing):
+        _remove_one(engine.client(), kind, name)
+
+
+def sweep(engine: Engine, path: str) -> None:
+    """Remove the ground at `path`, with all that has its mark in the daemon."""
+    mark = mark_of(path)
+    for kind, handle, _, _ in _labelled(engine, f"{config.MARK}={mark}"):
+        _remove_one(engine.client(), kind, handle)
+    remove_ground(path)
+
+
+def _remove_one(client: APIClient, kind: str, name: str) -> None:
+    from docker.errors import DockerException
+
+    with contextlib.suppress(DockerException, OSError, SandboxError):
+        if kind == "network":
+            client.remove_network(name)
+        else:
+            client.remove_container(name, force=True, v=True)
+
+
+def _labelled(engine: Engine, label: str = config.MARK) -> list[tuple[str, str, dict[str, str], bool]]:
+    """Containers, then networks, with a label: (kind, id, labels, whether it has ended by itself)."""
+    from docker.errors import DockerException
+
+    if engine.address.startswith("unix://") and not os.path.exists(engine.address.removeprefix("unix://")):
+        return []
+    chosen: dict[str, Any] = {"label": [label]}
+    try:
+        client = engine.client()
+        containers = client.containers(all=True, filters=chosen)
+        networks = client.networks(filters=chosen)
+    except (BackendMissing, DockerException, OSError):
+        return []  # nothing can be told, and nothing of ours runs without its runner
+    return [
+        *(
+            ("container", each["Id"], each["Labels"] or {}, each["State"] in ("exited", "dead"))
+            for each in containers
+        ),
+        *(("network", each["Id"], each["Labels"] or {}, False) for each in networks),
+    ]
