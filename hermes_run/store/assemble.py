@@ -230,16 +230,16 @@ class Assembly:
     ) -> None:
         """Take in planned entries without their lines, in order of their packed keys.
 
-        `lines` are their manifest lines as they were found, `joined` these with their newlines; in the
-        new manifest they stand in our spelling.
+        `lines` are their manifest lines as they were found, `joined` these in one piece; in the new
+        manifest they stand in our spelling.
         """
         listed = encode_lines(entries)
         if listed != joined:
-            lines = listed.split(b"\n")[:-1]
+            lines = listed.splitlines(keepends=True)
         sealed: list[bytes] = []
         total = int(self._sum or "0", 16)
         for line in lines:
-            body = line[:-1] + _BARE_PLACE
+            body = line[:-2] + _BARE_PLACE
             total = xxh3_64_intdigest(body, total)
             sealed += body, b',"sum":"%016x"}\n' % total
         self._sum = f"{total:016x}"

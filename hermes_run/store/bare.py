@@ -117,7 +117,7 @@ def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candi
     contents, taken = _Contents(), Counter[int]()
     for some in chosen:
         keys, _, lines = zip(*some, strict=True)
-        joined = b"\n".join((*lines, b""))
+        joined = b"".join(lines)
         entries = _decoded(some, parts, joined)
         new.add_bare(keys, lines, joined, entries)
         contents.add(keys, entries)

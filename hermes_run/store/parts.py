@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from hermes_run.store.journal import JournalView
 
+_AT_ONCE = 1 << 14
+"""Bytes of a manifest that are read at once: of several, all that together stays in the processor's cache."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Part:
@@ -63,7 +66,7 @@ class Part:
     def blocks(self) -> Iterator[Block]:
         """The same, some at once."""
         if self.manifest is not None:
-            return read_blocks(self.manifest)
+            return read_blocks(self.manifest, _AT_ONCE)
         return blocks_of_view(self.view) if self.view is not None else iter(())
 
     def has_line(self, key: bytes) -> bool:

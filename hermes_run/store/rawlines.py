@@ -19,7 +19,7 @@ from hermes_run.core.keys import pack_key, split_key
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
-from hermes_run.store.entry import Entry, decode_entry, encode, to_entry
+from hermes_run.store.entry import Entry, decode_entry, encode_lines, to_entry
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import manifest_of
 from hermes_run.store.verify import hash_file
@@ -40,9 +40,9 @@ _KEY = re.compile(rb'\{"key":"([0-9a-f]{32})#(0|[1-9][0-9]{0,9})"')
 
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
-"""Packed rollout keys, and their manifest lines."""
+"""Packed rollout keys, and their manifest lines, each with its newline."""
 
-_BLOCK_BYTES = 1 << 16
+BLOCK_BYTES = 1 << 16
 """What is read at once: little, so that what is read is in the processor's cache when it is used."""
 
 
@@ -58,8 +58,8 @@ def split_line(line: bytes) -> tuple[bytes, int] | None:
     return (unhexlify(content) + number.to_bytes(4, "big"), match.end() - 1) if number < 2**32 else None
 
 
-def read_blocks(path: Path) -> Iterator[Block]:
-    """(packed rollout keys, lines without newlines) of a manifest file, some lines at once, in order.
+def read_blocks(path: Path, at_once: int = BLOCK_BYTES) -> Iterator[Block]:
+    """(packed rollout keys, lines) of a manifest file, in order; about `at_once` bytes of them together.
 
     A line that spells its entry otherwise than we do comes out in our spelling. Of the others only
     the key is looked at: who uses more of a line has to decode it (`entry_of`).
@@ -67,7 +67,7 @@ def read_blocks(path: Path) -> Iterator[Block]:
     Raises UsageError for a line that is no entry, or that does not come after the one before.
     """
     before, number = b"", 1
-    for found in _line_blocks(path):
+    for found in _line_blocks(path, at_once):
         keys, lines = _keys_of(found), found
         if keys is None:
             keys, lines = _keys_one_by_one(path, number, found)
@@ -80,14 +80,12 @@ def read_blocks(path: Path) -> Iterator[Block]:
         yield keys, lines
 
 
-def _line_blocks(path: Path) -> Iterator[list[bytes]]:
-    with path.open("rb", buffering=_BLOCK_BYTES) as stream:
-        while lines := stream.readlines(_BLOCK_BYTES):
-            last = lines[-1]
-            found = [line[:-1] for line in lines]
-            if not last.endswith(b"\n"):
-                found[-1] = last
-            yield found
+def _line_blocks(path: Path, at_once: int) -> Iterator[list[bytes]]:
+    with path.open("rb", buffering=at_once) as stream:
+        while lines := stream.readlines(at_once):
+            if not lines[-1].endswith(b"\n"):
+                lines[-1] += b"\n"
+            yield lines
 
 
 def _keys_of(lines: list[bytes]) -> list[bytes] | None:
@@ -125,7 +123,7 @@ def _respelled(path: Path, number: int, line: bytes) -> tuple[bytes, bytes]:
             f"{path}:{number}: {entry.key!r} is no rollout key of this version of hermes-run; "
             "a manifest of another key version cannot be compared with one of this"
         )
-    return encode(entry), pack_key(entry.key)
+    return encode_lines((entry,)), pack_key(entry.key)
 
 
 def entry_of(line: bytes, where: object) -> Entry:
@@ -162,7 +160,7 @@ def open_view(run: Path) -> JournalView:
 def lines_of_view(view: JournalView) -> Iterator[tuple[bytes, bytes]]:
     """(packed rollout key, manifest line) of a journal's fold, in order."""
     for key in view.fold.sorted_keys():
-        yield key, encode(to_entry(view.at(view.fold.offset(key))))
+        yield key, encode_lines((to_entry(view.at(view.fold.offset(key))),))
 
 
 def blocks_of_view(view: JournalView) -> Iterator[Block]:
