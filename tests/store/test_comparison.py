@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hermes_run.core.messages import Usage
 from hermes_run.errors import UsageError
 from hermes_run.store.comparison import Comparison, compare
 
@@ -16,14 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-USAGE = {
-    **dict.fromkeys(("cached_tokens", "reasoning_tokens", "calls_without_usage", "calls_without_cost"), 0),
-    "prompt_tokens": 0,
-    "completion_tokens": 0,
-    "total_tokens": 0,
-    "cost": 0.0,
-    "calls": 0,
-}
+USAGE = msgspec.to_builtins(Usage())
 
 
 def entry(
