@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import require
-from tests.contracts.sandboxes import NAMES, what_is_missing
+from tests.contracts.sandboxes import NAMES, kind_of, what_is_missing
 
 
 @pytest.fixture(params=NAMES)
@@ -14,5 +14,5 @@ def name(request: pytest.FixtureRequest) -> str:
     backend: str = request.param
     reason = what_is_missing(backend)
     if isinstance(reason, str):
-        require(backend, reason)
+        require(kind_of(backend), reason)
     return backend

@@ -12,6 +12,7 @@ from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.registry import BACKENDS, load
 from hermes_run.errors import BackendMissing
 from hermes_run.spec.model import SandboxSettings, Settings
+from tests import images
 from tests.roots import small_root
 
 if TYPE_CHECKING:
@@ -20,20 +21,27 @@ if TYPE_CHECKING:
     from hermes_run.core.contracts import Backend, ExecResult, Sandbox
 
 _MARKED = {"bubblewrap", "docker", "singularity", "modal"}
+_ALSO = {"docker": ["docker-busybox"]}
 NAMES = [
-    pytest.param(name, marks=[getattr(pytest.mark, name)] if name in _MARKED else [])
+    pytest.param(each, marks=[getattr(pytest.mark, name)] if name in _MARKED else [])
     for name, row in BACKENDS.items()
     if row.path
+    for each in (name, *_ALSO.get(name, ()))
 ]
-"""Every backend that is there, each with its marker."""
+"""Every backend that is there, each with its marker; docker with a bash, and with nothing but busybox."""
 
 _missing: dict[str, tuple[str, ...] | str] = {}
 
 
 def new_backend(name: str, run: str = "contract-run") -> Backend:
     """A backend for a run."""
-    made: Backend = load("sandbox backend", BACKENDS, name)(run, settings_of(name))
+    made: Backend = load("sandbox backend", BACKENDS, kind_of(name))(run, settings_of(name))
     return made
+
+
+def kind_of(name: str) -> str:
+    """The backend: `docker` of `docker-busybox`."""
+    return name.partition("-")[0]
 
 
 def settings_of(name: str) -> Settings:
@@ -43,6 +51,10 @@ def settings_of(name: str) -> Settings:
 
 def image_of(name: str) -> str:
     """The image that a backend's sandboxes are made from; "" where they are made from none."""
+    if kind_of(name) == "docker":
+        image = images.BUSYBOX if name == "docker-busybox" else images.BASH
+        images.build(image)
+        return image
     return str(small_root()) if name == "singularity" else ""
 
 

@@ -16,19 +16,21 @@ import pytest
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.keys import digest
 from hermes_run.errors import SandboxError
-from tests.contracts.sandboxes import image_of, new_backend, opened, sh, sleepers, text, within
+from tests import images
+from tests.contracts.sandboxes import image_of, kind_of, new_backend, opened, sh, sleepers, text, within
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
 
 
 def test_loss_is_noticed_at_once(name: str) -> None:
+    run = f"loss-{os.getpid()}"
+
     async def work(box: Sandbox) -> None:
         waiting = asyncio.create_task(sh(box, "echo going; sleep 600", timeout_s=300))
         await asyncio.sleep(0.3)
         started = time.monotonic()
-        for pid in _children():
-            os.kill(pid, signal.SIGKILL)
+        _take_away(name, run)
         with pytest.raises(SandboxError) as raised:
             await waiting
         assert raised.value.reason == "sandbox_lost"
@@ -37,7 +39,15 @@ def test_loss_is_noticed_at_once(name: str) -> None:
             await sh(box, "echo x")
         assert again.value.reason == "sandbox_lost"
 
-    within(name, work)
+    within(name, work, run=run)
+
+
+def _take_away(name: str, run: str) -> None:
+    """Remove the sandboxes of a run from outside."""
+    if kind_of(name) == "docker":
+        images.remove_containers(run)
+    for pid in _children():
+        os.kill(pid, signal.SIGKILL)
 
 
 def _children() -> list[int]:
@@ -109,6 +119,7 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
 _DYING_RUN = """
 import asyncio, sys
 from hermes_run.core.contracts import SandboxRequest
+from tests import images
 from tests.contracts.sandboxes import new_backend
 
 async def main():
