@@ -69,13 +69,15 @@ class Driver:
         size = self._opened.spec.batch_size
         return min(size, self.pending - (batch - self.first_batch) * size)
 
-    def tasks(self, resources: Resources) -> Iterator[PromptTask]:
+    def tasks(self, see: Callable[[PromptTask], None] | None = None) -> Iterator[PromptTask]:
         """What is pending, in dataset order, cut into batches; rows are read as they are asked for.
 
-        A little ahead of that, so that the images of the next prompts are fetched before their turn comes.
+        `see` is told of each a little ahead of its turn, so that its image can be fetched by then.
         """
         workers = self._opened.spec.workers
-        return ahead(self._numbered_tasks(), _PER_WORKER_AHEAD * workers, resources.prefetch)
+        return (
+            ahead(self._numbered_tasks(), _PER_WORKER_AHEAD * workers, see) if see else self._numbered_tasks()
+        )
 
     def _numbered_tasks(self) -> Iterator[PromptTask]:
         opened, size = self._opened, self._opened.spec.batch_size
@@ -117,7 +119,7 @@ class Driver:
                 return await run_prompt(task, resources, purse.spend)
 
         engine: Engine = load("engine", ENGINES, self._opened.spec.engine.name)(roll_out, workers)
-        running = asyncio.ensure_future(engine.run(self.tasks(resources), self._deliver))
+        running = asyncio.ensure_future(engine.run(self.tasks(resources.prefetch), self._deliver))
         loop = asyncio.get_running_loop()
 
         def on_signal(count: int) -> None:
