@@ -155,9 +155,9 @@ def bash() -> bytes:
     extensions = [str(path) for path in _PYTHON.glob("lib-dynload/*.so")]
     for library in sorted(_libraries([*programs, *extensions])):
         tree.host_file(library)
-    for path in sorted(_PYTHON.rglob("*")):
-        if not _SKIPPED & set(path.parts) and "config-" not in str(path) and path.is_file():
-            tree.host_file(path)
+    for file in sorted(_PYTHON.rglob("*")):
+        if not _SKIPPED & set(file.parts) and "config-" not in str(file) and file.is_file():
+            tree.host_file(file)
     return tree.finish()
 
 
@@ -187,7 +187,7 @@ def build(*images: str) -> None:
     with _client() as client:
         for name in images or (*_ODD, OTHER_CPU):
             try:
-                client.inspect_image(name)
+                client.inspect_image(name)  # type: ignore[no-untyped-call]
             except ImageNotFound:
                 _make(client, name)
 
@@ -233,7 +233,7 @@ def _load_for_another_cpu(client: APIClient, repository: str, tag: str) -> None:
             entry = tarfile.TarInfo(file)
             entry.size = len(content)
             tar.addfile(entry, io.BytesIO(content))
-    for _ in client.load_image(archive.getvalue()):
+    for _ in client.load_image(archive.getvalue()):  # type: ignore[no-untyped-call]
         pass
 
 

@@ -173,14 +173,17 @@ class DockerBox:
             return
         if not launch.done():
             await asyncio.wait([launch], timeout=_REMOVE_S)
-        if launch.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                launch.exception()
+        launch.add_done_callback(self._let_go)
         removal = self._engine.submit(lambda client: _remove(client, self._name))
         removal.add_done_callback(_forget_error)
         await asyncio.wait([removal], timeout=_REMOVE_S)
         self._is_removed = True
         self._ground.boxes.discard(self)
+
+    def _let_go(self, launch: asyncio.Future[Any]) -> None:
+        """Close streams that came too late for anybody to use them."""
+        if not launch.cancelled() and launch.exception() is None and self._shell is None:
+            launch.result().close()
 
     def remove_now(self) -> None:
         """Remove it, waiting in place; never raises. See Removable."""

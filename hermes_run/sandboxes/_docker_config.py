@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.sandboxes._stream_script import START_COMMAND
@@ -18,11 +19,13 @@ RUN, KEY, ROW = "hermes-run.run", "hermes-run.key", "hermes-run.row"
 MARK, OWNER = "hermes-run.mark", "hermes-run.owner"
 
 _MB = 1 << 20
-_OWN_PROCESSES = 8
-"""The first process, killer, supervisor, kept shell and relay, and what a request may need besides."""
+_OWN_PROCESSES = 6
+"""The first process, killer, supervisor, kept shell and relay, and the subshell of a call."""
 _PIPES_MB = 16
 _MOST_FILE = 8 << 30
 """Bytes of one file: stops the simplest way to fill the daemon's disk, and no work that was ever seen."""
+_NEW_FILTER = re.compile(r"2[3-9]\.|[3-9][0-9]\.")
+"""Docker versions from 23 on, whose system call filter keeps containers from sockets to the hypervisor."""
 _CAPABILITIES = (
     "CHOWN",  # dpkg, rpm, tar and pip give files their owners,
     "DAC_OVERRIDE",  # write into folders of others,
@@ -125,9 +128,11 @@ def can_limit_disk(daemon: Mapping[str, Any]) -> bool:
 
 
 def what_is_missing(daemon: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a daemon cannot limit, out of SandboxInfo's words."""
+    """What a daemon cannot limit or isolate, in SandboxInfo's words."""
     limits = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpus": "CpuCfsQuota"}
     missing = [name for name, field in limits.items() if not daemon.get(field, True)]
     if not can_limit_disk(daemon):
         missing.append("disk")
+    if not _NEW_FILTER.match(daemon.get("ServerVersion") or ""):
+        missing.append("vsock")
     return tuple(sorted(missing))

@@ -141,23 +141,42 @@ class Texts:
             % (own_traps, self._who, state_path.encode() or self._mailbox)
         )
 
+    @property
+    def keep(self) -> bytes:
+        """The text that leaves a call's state, as one word."""
+        return self._keep
+
+    def restore(self, state: bytes) -> bytes:
+        """The text that puts a state in force. `state` is what `kept_state` returned last."""
+        return (
+            b"unset -v %b\n%b\n"
+            b'__d=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b; OLDPWD=$__d; unset -v __d'
+            % (self._names, state, self._cwd)
+        )
+
     def call(
-        self, command: bytes, *, state: bytes, workdir: bytes, keep_state: bool, own_shell: bool
+        self,
+        command: bytes,
+        *,
+        state: bytes,
+        workdir: bytes,
+        keep_state: bool,
+        own_shell: bool,
+        by_name: bool = False,
     ) -> bytes:
-        """The text for one call. `state` is what `kept_state` returned last, or empty."""
+        """The text for one call. `state` is what `kept_state` returned last, or empty.
+
+        With `by_name` the kept shell has the texts `restore` and `keep` in variables, __E and __K.
+        """
         before = []
         if state:
-            before.append(b"unset -v %b" % self._names)
-            before.append(state)
-            before.append(
-                b'__d=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b; OLDPWD=$__d; unset -v __d' % self._cwd
-            )
+            before.append(b'eval "$__E"' if by_name else self.restore(state))
         if workdir:
             before.append(_enter(workdir))
         if own_shell:
             before = self._in_own_shell(before, command)
         if keep_state:
-            before.append(b"%b; __w=$__p; __k=%b" % (self._who, self._keep))
+            before.append(b"%b; __w=$__p; __k=%b" % (self._who, b"$__K" if by_name else self._keep))
             if _WANTS_TRAP.search(command) and not _TRAPS_IN_FUNCTIONS.search(command):
                 before.append(self._trap_function)
             before.append(b'command trap "$__k" EXIT')

@@ -66,7 +66,7 @@ esac; done <&3; kill -9 -1; exit"""
 
 _CALL = '( eval "$__m"; eval "$__c" ) <{stdin} >&7 2>&1 3<&- 4>&- 5>&- 6>&- 7>&- 8<&-'
 
-_KEPT_SHELL = f"""read -r __p __x __y __q __z </proc/self/stat; __k=0 __f= __i=;
+_KEPT_SHELL = f"""read -r __p __X __y __q __z </proc/self/stat; __k=0 __f= __i=;
 while :; do
  [ -p "$__f" ] || {{ __k=$((__k+1)); __f=$__d/o$__p.$__k; rm -f "$__f"; mkfifo -m 600 "$__f";
   [ -p "$__f" ] || {{ echo "$__t broken" >&4; exit 99; }}; }};
@@ -85,17 +85,17 @@ done"""
 
 _PROGRAM = f"""__h=$1; shift; exec 3<&0 4>&2 5>&1 6<>/dev/null; exec 0<&6 1>&6 2>&6;
 until cd -- "$__w" || {{ mkdir -p -- "$__w" && cd -- "$__w"; }}; do
- echo "$__t nocwd" >&4; IFS= read -r __x <&3 || exit 1; done;
-for __x in cat mkfifo rm; do command -v $__x || {{ echo "$__t lacks $__x" >&4; exit 1; }}; done;
-export -p >&4; read -r __p __x </proc/self/stat; echo "$__t boot $__p $__h" >&4;
+ echo "$__t nocwd" >&4; IFS= read -r __X <&3 || exit 1; done;
+for __X in cat mkfifo rm; do command -v $__X || {{ echo "$__t lacks $__X" >&4; exit 1; }}; done;
+export -p >&4; read -r __p __X </proc/self/stat; echo "$__t boot $__p $__h" >&4;
 while :; do
  ( {_KILL}; {_KILLER} ) | ( while :; do ( {_KEPT_SHELL} ); __s=$?; [ $__s = 99 ] && exit;
   echo "$__t gone $__s" >&4 || exit; done );
  echo "$__t reset" >&4;
- while :; do IFS= read -r __x <&3 || exit 0; [ "$__x" = "$__t on" ] && break; done;
+ while :; do IFS= read -r __X <&3 || exit 0; [ "$__X" = "$__t on" ] && break; done;
 done"""
 
-_FIRST = """'IFS= read -r __x; eval "$__x"'"""
+_FIRST = """'IFS= read -r __X; eval "$__X"'"""
 """Takes the program from its stdin, so that a list of processes does not show all of it."""
 _BOOT = (
     f"for b in {' '.join(SHELLS)}; do [ -x $b ] && exec $b -c {_FIRST} bash $b; done;"

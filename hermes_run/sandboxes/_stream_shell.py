@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
 _MOST_ON_WIRE = 32 << 10
 """Bytes of a command or a stdin on the shell's own wire, which shells read byte by byte."""
+_READS_LAST_CHILD = "$!"
+"""In a subshell of the kept shell, that is the relay until the command has a child of its own."""
 _LATE_OUTPUT_S = 0.2
 """How long background children may still add to the output after the command has ended."""
 _CUT_S = 2.0
 """How long the end of an output may take to come once it was cut."""
 _TIMED_OUT = 124
-_STATE = b'eval "$__E"'
 
 
 class StreamShell:
@@ -63,8 +64,9 @@ class StreamShell:
         self._turn = asyncio.Lock()
         self._number = 0
         self._state = self._sent_state = b""
+        self._first = ""
         self._texts: Texts
-        self._births = 0
+        self._births = -1
         self._info: SandboxInfo
 
     @property
@@ -96,6 +98,12 @@ class StreamShell:
             raise SandboxError(f"the image {news}, which a sandbox needs besides sh", reason="sandbox_start")
         link = self._link
         self._info = self._place.describe("bash" if link.shell_path.endswith("bash") else "sh")
+        self._write_texts()
+        return True
+
+    def _write_texts(self) -> None:
+        link = self._link
+        self._first = link.first
         self._texts = Texts(
             link.shell_path,
             f"{self._place.folder}/mail",
@@ -103,7 +111,6 @@ class StreamShell:
             self._cwd,
             state_path=f"/proc/{link.first}/fd/4",
         )
-        return True
 
     async def exec(
         self,
@@ -121,14 +128,15 @@ class StreamShell:
         async with self._turn:
             await self._settle()
             self._link.check()
-            own_shell = wants_own_shell(command)
+            own_shell = wants_own_shell(command) or _READS_LAST_CHILD in command
             await self._send_state()
             mail = self._texts.call(
                 restore_bytes(command),
-                state=self._state if own_shell else _STATE if self._state else b"",
+                state=self._state,
                 workdir=restore_bytes(workdir),
                 keep_state=keep_state,
                 own_shell=own_shell,
+                by_name=not own_shell,
             )
             return await self._run(mail, stdin, timeout_s, max_output, in_file=own_shell)
 
@@ -222,12 +230,17 @@ class StreamShell:
     async def _send_state(self) -> None:
         """The kept shell holds the state, so that it travels only when it has changed."""
         if self._births != self._link.births:
+            await self._link.ready()
+            if self._first != self._link.first:
+                self._write_texts()
             self._births, self._sent_state = self._link.births, b""
+            await self._link.tell(b"__K=" + self._texts.keep)
         if self._state == self._sent_state:
             return
-        if len(self._state) > _MOST_ON_WIRE:
-            await put_file(self._place, f"{self._place.folder}/state", self._state)
+        text = self._texts.restore(self._state)
+        if len(text) > _MOST_ON_WIRE:
+            await put_file(self._place, f"{self._place.folder}/state", text)
             await self._link.tell(b'__E=$(cat "$__d/state")')
         else:
-            await self._link.tell(b"__E=" + on_one_line(self._state))
+            await self._link.tell(b"__E=" + on_one_line(text))
         self._sent_state = self._state

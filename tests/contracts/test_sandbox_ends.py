@@ -112,6 +112,8 @@ time.sleep(600)'"""
 )
 def test_timeout_kills_everything_that_the_call_started(name: str, command: str) -> None:
     async def work(box: Sandbox) -> None:
+        if "python3" in command and not await text(box, "command -v python3"):
+            pytest.skip("no python3 in the sandbox")
         await sh(box, "sleep 4321 >/dev/null 2>&1 & (setsid sleep 4322 >/dev/null 2>&1 &)")
         before = await sleepers(box)
         assert {"4321", "4322"} <= set(before)
@@ -159,7 +161,10 @@ def test_fork_bomb_ends_with_its_own_call(name: str) -> None:
 
 def test_memory_bomb_ends_with_its_own_call(name: str) -> None:
     can(name, "memory")
-    bomb = "python3 -c 'a = []\nwhile True: a.append(bytearray(10_000_000))'"
+    bomb = (
+        "command -v python3 >/dev/null || exec tail /dev/zero\n"
+        "python3 -c 'a = []\nwhile True: a.append(bytearray(10_000_000))'"
+    )
 
     async def main() -> None:
         async with opened(name, memory_mb=128) as box, opened(name, memory_mb=128) as other:
@@ -178,10 +183,10 @@ def test_disk_filler_meets_a_full_disk(name: str) -> None:
     can(name, "files", "memory")
 
     async def work(box: Sandbox) -> None:
-        for place in (".", "/tmp", "/dev/shm"):
+        for place in ("/tmp", "/dev/shm", *(() if "disk" in box.info.missing else (".",))):
             result = await sh(box, f"head -c 500000000 /dev/zero > {place}/big; echo $?", timeout_s=30)
             assert b"No space left" in result.output
-        assert await text(box, "echo ok; rm big; echo fine > f; cat f") == "ok\nfine\n"
+        assert await text(box, "echo ok; rm -f big; echo fine > f; cat f") == "ok\nfine\n"
 
     within(name, work, memory_mb=256)
 

@@ -109,7 +109,7 @@ print(key, found.value, kernel.syscall(248, b"user", b"left", b"here", 4, -3))
 
 
 def test_sockets_that_no_namespace_holds_cannot_be_made(name: str) -> None:
-    can(name, "network")
+    can(name, "network", "vsock")
 
     async def work(box: Sandbox) -> None:
         program = """
