@@ -64,6 +64,14 @@ class LivePicture(Quiet):
         """Above the picture, where it stays."""
         self._console.print(Text(f"warning: {text}", style="yellow"))
 
+    def pause(self) -> None:
+        """Take the picture away for a while."""
+        self._live.stop()
+
+    def resume(self) -> None:
+        """Draw it again."""
+        self._live.start()
+
     def close(self) -> None:
         """Take the picture away."""
         self._live.stop()

@@ -70,6 +70,10 @@ def add_run_options(parser: Parser) -> None:
     group.add_argument(
         "--allow-host-code", action="store_true", help="let the spec's own code run outside the sandbox"
     )
+    group.add_argument(
+        "--pilot", metavar="N", help="run N rollouts first, show what the rest will cost, and ask"
+    )
+    group.add_argument("--yes", action="store_true", help="go on after the pilot unasked")
     group.add_argument("--shard", metavar="K/N", help="only part K of N, in its own run directory")
     group.add_argument("--api-key", metavar="KEY", help="better: put it in the variable of model.api_key_env")
     group = parser.add_argument_group("instead of a run")

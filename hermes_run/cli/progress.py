@@ -11,7 +11,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from hermes_run.cli.logs import log_outcome
-from hermes_run.cli.plain import duration, number
+from hermes_run.cli.plain import duration, money, number
 from hermes_run.cli.report import complain
 from hermes_run.core.trajectory import Status
 
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 LINE_EVERY_S = 10.0
 LINE_EVERY_PERCENT = 5
 _LINES_APART_S = 1.0  # a fast run does not flood a log
+_FORECAST_FROM = 3  # rollouts; of fewer nothing is said of the rest
 _RATE_OVER = 200  # finished rollouts that the rate is taken from
 
 
@@ -42,6 +43,8 @@ class Tally:
         self.ran = 0
         self.in_flight = 0
         self.tokens = 0
+        self.cost = 0.0
+        self.costs_known = 0
         self.statuses: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.phase = ""
@@ -64,7 +67,11 @@ class Tally:
         """A rollout has its outcome."""
         self.in_flight = max(0, self.in_flight - 1)
         self.ran += 1
-        self.tokens += (outcome.trajectory.usage if outcome.trajectory else outcome.usage).total_tokens
+        usage = outcome.trajectory.usage if outcome.trajectory else outcome.usage
+        self.tokens += usage.total_tokens
+        if usage.known_cost is not None:
+            self.cost += usage.known_cost
+            self.costs_known += 1
         self.statuses[outcome.status.value] += 1
         if outcome.status is Status.FAILED:
             self.failures[outcome.reason] += 1
@@ -100,10 +107,18 @@ class Tally:
             words.append(f"{number(self.in_flight)} in flight")
         if self.tokens:
             words.append(f"{number(self.tokens)} tokens")
+        if self.cost:
+            words.append(self._money())
         others = [
             (self.statuses[status.value], status.value) for status in (Status.PARTIAL, Status.DISCARDED)
         ]
         return words + [f"{number(count)} {name}" for count, name in others if count]
+
+    def _money(self) -> str:
+        """`$1.20 of about $14`: what it took so far, and what all that is pending will at this rate."""
+        if self.costs_known < _FORECAST_FROM or self.ran >= self.pending:
+            return money(self.cost)
+        return f"{money(self.cost)} of about {money(self.cost / self.costs_known * self.pending)}"
 
     def failed(self) -> str:
         """`3 failed (provider_error 2, sandbox_lost 1)`, or ""."""
@@ -146,6 +161,12 @@ class Quiet:
     def show_warning(self, text: str) -> None:
         """Put it before the person's eyes."""
         complain(f"warning: {text}")
+
+    def pause(self) -> None:
+        """Somebody is asked something: leave the terminal alone."""
+
+    def resume(self) -> None:
+        """It has been answered."""
 
     def close(self) -> None:
         """Nothing more will come."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.cli.asking import asker, forecast_lines
 from hermes_run.cli.options import (
     add_run_options,
     continuing,
@@ -19,7 +21,7 @@ from hermes_run.cli.options import (
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, columns, count_of, number
 from hermes_run.cli.report import complain, say
-from hermes_run.errors import HermesRunError
+from hermes_run.errors import HermesRunError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -70,6 +72,7 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
         allow_host_code=arguments.allow_host_code,
         api_key=arguments.api_key,
         shard=shard,
+        pilot=_pilot(arguments),
     )
     if arguments.dry_run:
         from hermes_run.runner import flow
@@ -80,6 +83,14 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
     report = _run(spec, settings, options, arguments, trouble)
     _tell(report, spec, arguments, continuing(words))
     return report.exit_code
+
+
+def _pilot(arguments: argparse.Namespace) -> int:
+    if arguments.pilot is None:
+        return 0
+    if not arguments.pilot.isdecimal() or int(arguments.pilot) < 1:
+        raise UsageError(f"--pilot takes a number of rollouts from 1 on, not {arguments.pilot}")
+    return int(arguments.pilot)
 
 
 def _print_config(spec: Spec, arguments: argparse.Namespace) -> int:
@@ -107,6 +118,7 @@ def _run(
                 log.open(run_dir)
 
         observer = _observer(arguments, on_planned)
+        options = replace(options, confirm=asker(observer, yes=arguments.yes))
         try:
             return asyncio.run(flow.run(spec, settings, observer, options))
         finally:
@@ -182,5 +194,5 @@ def _plan_text(plan: dict[str, Any]) -> str:
     if plan["images"]:
         found = {True: "here", False: "not here", None: "unknown"}
         lines += ["images", columns((image, found[is_here]) for image, is_here in plan["images"].items())]
-    lines += ["forecast", columns(plan["forecast"].items())] if plan["forecast"] else []
+    lines += forecast_lines(plan["forecast"])
     return "\n".join(lines)

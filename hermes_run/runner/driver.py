@@ -14,6 +14,7 @@ from hermes_run.core.registry import ENGINES, load
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import BudgetStop, EnvironmentStop
 from hermes_run.formats.sharegpt import ShareGPT
+from hermes_run.runner.pilot import Pilot
 from hermes_run.runner.session import run_prompt
 from hermes_run.runner.signals import GRACE_S, Interrupted, StopSignal
 from hermes_run.store.batches import batch_numbers
@@ -112,14 +113,20 @@ class Driver:
         self, resources: Resources, signals: StopSignal, syncing: asyncio.Task[None]
     ) -> None:
         workers = min(self._opened.spec.workers, self.pending)
+        pilot = Pilot(self._opened.pilot, self.pending, workers, self._opened.confirm)
 
         async def roll_out(task: PromptTask) -> Outcome:
+            await pilot.passed()
             async with resources.budget.place_for(task) as purse:
                 self._observer.started(task)
                 return await run_prompt(task, resources, purse.spend)
 
+        async def deliver(outcome: Outcome) -> None:
+            self._deliver(outcome)
+            await pilot.ended(outcome)
+
         engine: Engine = load("engine", ENGINES, self._opened.spec.engine.name)(roll_out, workers)
-        running = asyncio.ensure_future(engine.run(self.tasks(resources.prefetch), self._deliver))
+        running = asyncio.ensure_future(engine.run(self.tasks(resources.prefetch), deliver))
         loop = asyncio.get_running_loop()
 
         def on_signal(count: int) -> None:
@@ -152,7 +159,7 @@ class Driver:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
 
-    async def _deliver(self, outcome: Outcome) -> None:
+    def _deliver(self, outcome: Outcome) -> None:
         if self.writer.write(outcome):
             self._sync_now.set()
         self.ran += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.keys import unpack_key
 from hermes_run.core.toolsets import draw
 from hermes_run.runner.backends import backend_name
+from hermes_run.runner.forecast import experience_of
 from hermes_run.runner.snapshot import Snapshot
 from hermes_run.store import layout
 from hermes_run.store.journal import JournalView
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) -> dict[str, Any]:
     """The plan as the contract's `--dry-run` object, with the backends beside it.
 
-    `toolsets` counts in how many planned rollouts each is drawn. `forecast` is None: there is no price
-    or pilot to forecast from. Raises SpecChanged and JournalDamaged as the run would.
+    `toolsets` counts in how many planned rollouts each is drawn. `forecast` (`runner.forecast`) is None
+    when there are no rollouts to forecast from. Raises SpecChanged and JournalDamaged as the run would.
     """
     folder = spec.output.dir / spec.run_name
     view = JournalView(folder / layout.JOURNAL)
@@ -42,6 +43,7 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
             drawn.update(draw(spec.distribution.toolsets, spec.seed, unpack_key(rollout.key)))
     finally:
         view.close()
+    experience = experience_of(spec, plan)
     names = {backend_name(spec, settings, image) for image in plan.images}
     if plan.without_image or not plan.images:
         names.add(backend_name(spec, settings, ""))
@@ -54,5 +56,5 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
         "pending": pending,
         "toolsets": {name: drawn[name] for name in spec.distribution.toolsets},
         "backends": sorted(names),
-        "forecast": None,
+        "forecast": experience.forecast(pending, spec.workers) if experience and pending else None,
     }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hermes_run.dataset.plan import Plan
     from hermes_run.runner.observe import Observer
     from hermes_run.runner.options import RunOptions
+    from hermes_run.runner.pilot import Confirm
     from hermes_run.spec.model import Settings, Spec
 
 
@@ -43,6 +44,8 @@ class OpenRun:
     snapshot: Snapshot
     filters: tuple[Filter, ...]
     retry: frozenset[str]
+    pilot: int = 0
+    confirm: Confirm | None = None
     warnings: list[str] = field(default_factory=list)
 
     def is_pending(self, key: bytes) -> bool:
@@ -132,5 +135,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         snapshot=snapshot,
         filters=filters,
         retry=options.retry,
+        pilot=options.pilot,
+        confirm=options.confirm,
         warnings=warnings,
     )

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hermes_run.runner.pilot import Confirm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +21,8 @@ class RunOptions:
         allow_host_code: let the spec's own code run outside the sandbox where it asks for it.
         api_key: wins over the spec's key variable.
         shard: "K/N" (K from 1): only that part of the key space, in a run directory of its own.
+        pilot: run so many rollouts first, then ask `confirm`; 0 for none.
+        confirm: is shown the forecast after the pilot; whether the rest is to be run.
     """
 
     resume: bool = True
@@ -26,3 +32,5 @@ class RunOptions:
     allow_host_code: bool = False
     api_key: str | None = None
     shard: str | None = None
+    pilot: int = 0
+    confirm: Confirm | None = None

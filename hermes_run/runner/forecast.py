@@ -1,0 +1,147 @@
+"""What the rest of a run will come to: from rollouts that are over, of this run or of an earlier one.
+
+Each figure is a mean times the rollouts that are left, with the interval in which it falls in 19 of 20
+cases if those that are left are like those that are over (the prediction interval of a sum, by the
+normal distribution: m N ± 1.96 s sqrt(N + N²/n)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.store import layout
+from hermes_run.store.journal import JournalView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from hermes_run.core.messages import Usage
+    from hermes_run.dataset.plan import Plan
+    from hermes_run.spec.model import Spec
+    from hermes_run.store.entry import JournalLine
+
+_Z = 1.96
+_MOST_READ = 20_000
+"""Entries: more would change nothing that the interval does not hide."""
+_FEWEST = 3
+"""Rollouts: of fewer nothing is said of how much they differ."""
+
+
+@dataclass(slots=True)
+class Sample:
+    """One measure over some rollouts."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Take in one rollout's."""
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+
+    def rest(self, left: int) -> dict[str, float] | None:
+        """`{expected, low, high}` of the sum over `left` more; None of fewer than three rollouts."""
+        if self.count < _FEWEST:
+            return None
+        mean = self.total / self.count
+        variance = max(0.0, self.squares - self.count * mean * mean) / (self.count - 1)
+        margin = _Z * math.sqrt(variance * (left + left * left / self.count))
+        expected = mean * left
+        return {"expected": expected, "low": max(0.0, expected - margin), "high": expected + margin}
+
+
+@dataclass(slots=True)
+class Experience:
+    """What rollouts that are over came to.
+
+    Attributes:
+        cost: only of rollouts whose cost is known.
+    """
+
+    source: str
+    rollouts: int = 0
+    calls: Sample = field(default_factory=Sample)
+    tokens: Sample = field(default_factory=Sample)
+    cost: Sample = field(default_factory=Sample)
+    seconds: Sample = field(default_factory=Sample)
+
+    def add(self, usage: Usage, calls: int, seconds: float | None) -> None:
+        """Take in one rollout."""
+        self.rollouts += 1
+        self.calls.add(calls)
+        if not usage.calls_without_usage:
+            self.tokens.add(usage.total_tokens)
+        if usage.known_cost is not None:
+            self.cost.add(usage.known_cost)
+        if seconds is not None:
+            self.seconds.add(seconds)
+
+    def forecast(self, left: int, workers: int) -> dict[str, Any] | None:
+        """What `left` more rollouts will come to; None of fewer than three that are over.
+
+        `calls`, `tokens`, `cost` (USD) and `seconds` (of wall clock, with `workers` at a time), each
+        `{expected, low, high}`, or None where nothing is known.
+        """
+        if self.rollouts < _FEWEST:
+            return None
+        seconds = self.seconds.rest(left)
+        at_a_time = max(1, min(workers, left))
+        return {
+            "source": self.source,
+            "from_rollouts": self.rollouts,
+            "rollouts": left,
+            "calls": _rounded(self.calls.rest(left), 0),
+            "tokens": _rounded(self.tokens.rest(left), 0),
+            "cost": _rounded(self.cost.rest(left), 6),
+            "seconds": _rounded(
+                {name: value / at_a_time for name, value in seconds.items()} if seconds else None, 1
+            ),
+        }
+
+
+def _rounded(figures: dict[str, float] | None, digits: int) -> dict[str, float] | None:
+    return figures and {name: round(value, digits) for name, value in figures.items()}
+
+
+def experience_of(spec: Spec, plan: Plan) -> Experience | None:
+    """Of the run itself, else of an earlier one with the same dataset under `output.dir`; None without."""
+    own = spec.output.dir / spec.run_name
+    for folder in (own, *_others(own, plan)):
+        found = _read(folder)
+        if found is not None and found.rollouts >= _FEWEST:
+            return found
+    return None
+
+
+def _others(own: Path, plan: Plan) -> Iterator[Path]:
+    """Run directories of the same dataset, the youngest first."""
+    plans = own.parent.glob(f"*/{layout.PLAN}") if own.parent.is_dir() else ()
+    for path in sorted(plans, key=lambda path: -path.stat().st_mtime):
+        same = layout.read_json(path).get("dataset_hash") == plan.dataset_hash
+        if path.parent != own and same:
+            yield path.parent
+
+
+def _read(folder: Path) -> Experience | None:
+    journal = folder / layout.JOURNAL
+    if not journal.is_file():
+        return None
+    view = JournalView(journal)
+    try:
+        return _gathered(str(folder), islice(view.entries(), _MOST_READ))
+    finally:
+        view.close()
+
+
+def _gathered(source: str, entries: Iterable[JournalLine]) -> Experience:
+    found = Experience(source)
+    for entry in entries:
+        if entry.api_calls:
+            found.add(entry.usage, entry.api_calls, entry.duration_s)
+    return found

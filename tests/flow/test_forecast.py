@@ -1,0 +1,115 @@
+"""What the rest of a run will come to: after a pilot, and in a dry run."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.flow.lab import Lab
+from tests.flow.replies import turns
+from tests.servers import ModelServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def server() -> Iterator[ModelServer]:
+    with ModelServer() as running:
+        running.respond = turns(3)
+        yield running
+
+
+def lab_at(server: ModelServer, folder: Path, prompts: int = 10) -> Lab:
+    lab = Lab(folder, {"sandbox": {"backend": "local"}})
+    lab.write_prompts(*(f"[{number}] do it" for number in range(prompts)))
+    lab.use_server(server.url)
+    return lab
+
+
+def test_a_pilot_runs_its_rollouts_shows_the_forecast_and_stops_where_nobody_can_be_asked(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    lab = lab_at(server, tmp_path)
+    first = lab.run("--pilot", "4")
+    assert first.code == 5
+    assert len(server.requests) == 12
+    assert "forecast of 6 rollouts, from 4 of the pilot" in first.err
+    assert "18  (18 to 18)" in first.err  # six rollouts of three calls each
+    assert "--yes" in first.err
+    assert lab.run().code == 0
+    assert len(server.requests) == 30
+    lab.assert_sound()
+
+
+def test_yes_goes_on_unasked(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path)
+    done = lab.run("--pilot", "3", "--yes")
+    assert (done.code, len(server.requests)) == (0, 30)
+    assert "forecast of 7 rollouts" in done.err
+
+
+def test_a_pilot_as_big_as_the_run_is_the_run(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path, prompts=3)
+    done = lab.run("--pilot", "5")
+    assert (done.code, "forecast" in done.err) == (0, False)
+
+
+@pytest.mark.parametrize(("answer", "code", "requests"), [("y\n", 0, 18), ("n\n", 5, 9), ("\n", 5, 9)])
+def test_at_a_terminal_it_asks(
+    server: ModelServer, tmp_path: Path, answer: str, code: int, requests: int
+) -> None:
+    lab = lab_at(server, tmp_path, prompts=6)
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        lab.command("run", str(lab.write_spec()), "--pilot", "3", "-q"),
+        cwd=tmp_path,
+        env=lab.environment(),
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    said = b""
+    deadline = time.monotonic() + 60
+    while b"run the rest? [y/N]" not in said and time.monotonic() < deadline:
+        said += os.read(ours, 4096)
+    os.write(ours, answer.encode())
+    assert running.wait(60) == code
+    os.close(ours)
+    assert len(server.requests) == requests
+
+
+def test_a_dry_run_forecasts_from_the_run_itself_or_from_an_earlier_one_of_the_same_dataset(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    lab = lab_at(server, tmp_path)
+    assert lab.run("--dry-run", "--json").json()["forecast"] is None
+    lab.run("--pilot", "4")
+    own = lab.run("--dry-run", "--json").json()["forecast"]
+    assert (own["from_rollouts"], own["rollouts"]) == (4, 6)
+    assert own["calls"] == {"expected": 18, "low": 18, "high": 18}
+    assert own["tokens"]["expected"] > 0
+    assert own["cost"] is None  # the endpoint tells none: unknown, not zero
+    assert "cost         unknown" in lab.run("--dry-run").out
+    lab.spec["run_name"] = "another"
+    other = lab.run("--dry-run", "--json").json()["forecast"]
+    assert other["source"].endswith("data/r")
+    assert other["calls"]["expected"] == 30
+    assert "forecast of 10 rollouts" in lab.run("--dry-run").out
+    lab.write_prompts("another dataset")
+    assert lab.run("--dry-run", "--json").json()["forecast"] is None
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
+def test_a_pilot_of_no_rollouts_is_a_mistake(server: ModelServer, tmp_path: Path, count: str) -> None:
+    lab = lab_at(server, tmp_path)
+    refused = lab.run(f"--pilot={count}")
+    assert (refused.code, server.requests) == (2, [])
+    assert "--pilot takes a number of rollouts" in refused.err
