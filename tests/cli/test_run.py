@@ -235,7 +235,7 @@ def test_two_runs_are_compared(cli: Cli, spec: Path, tmp_path: Path) -> None:
 
 def test_nothing_is_cleaned_where_nothing_was_left(cli: Cli, spec: Path) -> None:
     cli(spec.name, "-q")
-    assert json.loads(cli("clean", "--run", "demo", "--json").stdout) == {"removed": []}
+    assert json.loads(cli("clean", "--run", "demo", "--json").stdout)["removed"] == []
 
 
 def test_validate_tells_all_mistakes_of_all_files(cli: Cli, spec: Path, tmp_path: Path) -> None:
