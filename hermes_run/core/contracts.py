@@ -211,7 +211,9 @@ class ToolSession(Struct, frozen=True):
     offered: tuple[str, ...] = ()
     """Names of all tools offered to this rollout."""
     shared: dict[str, Any] = {}
-    """What tools of this rollout share with each other (background sessions, later one browser)."""
+    """What tools of this rollout share with each other (background sessions, one browser context)."""
+    outside: Outside | None = None
+    """What the tools of all rollouts share beyond their sandboxes."""
 
 
 class Tool(Protocol):
@@ -238,6 +240,77 @@ class Tool(Protocol):
 
     async def aclose(self) -> None:
         """Give back what this rollout's instance holds."""
+
+
+# --------------------------------------------------------------------------- the web
+
+
+class Hit(Struct, frozen=True):
+    """A result of a search. All of it is text of strangers."""
+
+    title: str
+    url: str
+    description: str = ""
+
+
+class Page(Struct, frozen=True):
+    """A document of the web as markdown. All of it is text of strangers."""
+
+    url: str
+    title: str
+    content: str
+
+
+class Download(Protocol):
+    """Bytes from the web."""
+
+    @property
+    def body(self) -> bytes:
+        """Unpacked."""
+
+    @property
+    def content_type(self) -> str:
+        """The header, as it was sent."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there was more than was asked for."""
+
+
+class SearchEngine(Protocol):
+    """A search engine, made with its `spec.web.Engine` (address and key); shared by all rollouts."""
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """At most `limit` results, the best first. Raises ToolError."""
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+
+
+class Outside(Protocol):
+    """What tools may reach beyond the sandbox, for one run; everything is made when first used.
+
+    Whatever address a model gives, it is reached through the run's filtering proxy only, which refuses
+    what is not public unless the spec's `tools.allowed_hosts` names it. Every ToolError is for the model.
+    """
+
+    async def search(self, query: str, limit: int) -> Sequence[Hit]:
+        """Ask the search engine; the same question is asked once in a run. Raises ToolError."""
+
+    async def read_page(self, url: str) -> Page:
+        """A page as text; each is fetched once in a run. Raises ToolError."""
+
+    async def download(self, url: str, *, max_bytes: int) -> Download:
+        """The bytes of an address, at most `max_bytes` of them. Raises ToolError."""
+
+    async def check_address(self, host: str, port: int) -> None:
+        """Raises ToolError when the proxy would refuse to connect to a host."""
+
+    def refusal(self, host: str, port: int) -> str:
+        """Why the proxy refused the last connection to a host, or ""."""
+
+    async def aclose(self) -> None:
+        """Give everything back."""
 
 
 # --------------------------------------------------------------------------- formats, filters, engines

@@ -46,8 +46,8 @@ TOOLS: dict[str, Row] = {
     "write_file": Row("hermes_run.tools.file:WriteFile"),
     "patch": Row("hermes_run.tools.patch:Patch"),
     "search_files": Row("hermes_run.tools.search:SearchFiles"),
-    "web_search": Row(""),
-    "web_extract": Row(""),
+    "web_search": Row("hermes_run.tools.web_search:WebSearch"),
+    "web_extract": Row("hermes_run.tools.web_extract:WebExtract"),
     "browser_navigate": Row(""),
     "browser_snapshot": Row(""),
     "browser_click": Row(""),
@@ -65,6 +65,17 @@ TOOLS: dict[str, Row] = {
     "execute_code": Row("hermes_run.tools.code:ExecuteCode"),
 }
 """The built-in tools: the columns of `tool_stats` in every record, offered or not."""
+
+SEARCH_ENGINES: dict[str, Row] = {
+    "searxng": Row("hermes_run.outside.engines.searxng:Searxng"),
+    "tavily": Row("hermes_run.outside.engines.tavily:Tavily"),
+    "brave": Row("hermes_run.outside.engines.brave:Brave"),
+    "exa": Row("hermes_run.outside.engines.exa:Exa"),
+    "firecrawl": Row("hermes_run.outside.engines.firecrawl:Firecrawl"),
+    "nous": Row("hermes_run.outside.engines.firecrawl:Firecrawl"),
+    "ddgs": Row("hermes_run.outside.engines.ddgs:Ddgs", "ddgs"),
+}
+"""Where each is, and the variable of its key: `spec/web.py`."""
 
 FORMATS: dict[str, Row] = {
     "sharegpt": Row("hermes_run.formats.sharegpt:ShareGPT"),

@@ -13,6 +13,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from hermes_run.errors import ToolError
 from hermes_run.outside.addresses import why_refused
 from hermes_run.spec.keys_and_hosts import normal_host, parse_host
 
@@ -28,7 +29,7 @@ _MOST_ADDRESSES = 6
 _MOST_REMEMBERED = 1000
 
 
-class Refused(Exception):
+class Refused(ToolError):
     """A place that may not be reached, or cannot be; the text is for the model."""
 
 

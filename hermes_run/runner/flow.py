@@ -23,7 +23,7 @@ from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
 from hermes_run.runner.options import RunOptions
 from hermes_run.runner.preflight import check_artifacts, check_descriptors, check_toolsets
-from hermes_run.runner.resources import Resources, make_model, make_opening
+from hermes_run.runner.resources import Resources, make_model, make_opening, make_outside
 from hermes_run.runner.signals import StopSignal
 from hermes_run.spec.endpoint import is_scripted, resolve
 
@@ -128,6 +128,7 @@ async def open_resources(
         for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
             observer.warn(text)
         model = make_model(spec, opened.settings, endpoint)
+        outside = make_outside(spec, opened.settings)
         try:
             yield Resources(
                 spec=spec,
@@ -138,9 +139,11 @@ async def open_resources(
                 limits_missing=missing,
                 filters=opened.filters,
                 budget=budget,
+                outside=outside,
                 opening=make_opening(spec),
             )
         finally:
+            await outside.aclose()
             await model.aclose()
             budget.close()
     finally:

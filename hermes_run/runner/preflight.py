@@ -6,6 +6,7 @@ import resource
 from typing import TYPE_CHECKING
 
 from hermes_run.errors import ToolError, UsageError
+from hermes_run.spec.web import with_pins
 from hermes_run.tools.globs import read_glob
 from hermes_run.tools.toolkit import unavailable
 
@@ -21,7 +22,7 @@ FILES_BESIDE = 64
 def check_toolsets(spec: Spec, settings: Settings) -> None:
     """Raises UsageError when a toolset that could be drawn cannot work here."""
     drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
-    reasons = unavailable(drawable, spec.toolsets, settings)
+    reasons = unavailable(drawable, spec.toolsets, with_pins(spec, settings))
     if not reasons:
         return
     names = ",".join(reasons)

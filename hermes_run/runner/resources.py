@@ -20,7 +20,7 @@ from hermes_run.tools.toolkit import offered_tools
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_run.core.contracts import Backend, Filter, ModelClient
+    from hermes_run.core.contracts import Backend, Filter, ModelClient, Outside
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.budget import Budget
     from hermes_run.spec.endpoint import Endpoint
@@ -38,6 +38,7 @@ class Resources:
         opening: the messages before the prompt: system and prefill; sent, never saved.
         filters: in the order in which they judge.
         budget: admits rollouts while they fit.
+        outside: the way to the web, for the tools.
     """
 
     spec: Spec
@@ -48,6 +49,7 @@ class Resources:
     limits_missing: Mapping[str, tuple[str, ...]]
     filters: tuple[Filter, ...]
     budget: Budget
+    outside: Outside | None = None
     form: ShareGPT = field(default_factory=ShareGPT)
     opening: tuple[Message, ...] = ()
     countable: frozenset[str] = frozenset(TOOLS)
@@ -91,6 +93,13 @@ def _prefilled(role: str, text: str) -> Message:
             return Assistant(text)
         case _:
             return User(text)
+
+
+def make_outside(spec: Spec, settings: Settings) -> Outside:
+    """The way to the web, as the spec allows and pins it. Costs nothing until a tool uses it."""
+    from hermes_run.outside.outside import Outside as WayOut
+
+    return WayOut(spec, settings)
 
 
 def make_model(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> ModelClient:

@@ -110,7 +110,7 @@ class Attempt:
             if diff is not None:
                 await diff.remember()
             names = resources.tools_of(self.toolsets)
-            toolkit = Toolkit(names, ToolSession(task, sandbox, names))
+            toolkit = Toolkit(names, ToolSession(task, sandbox, names, outside=resources.outside))
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)
                 self.rollout = Rollout(

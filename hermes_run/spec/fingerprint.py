@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.keys import canonical_json, digest
 from hermes_run.core.toolsets import TOOL_TEXTS_VERSION, tools_of
 from hermes_run.spec.model import Settings
+from hermes_run.spec.web import work_of_web
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,8 +40,11 @@ IN = (
     "prefill",
     "sandbox",
     "toolsets",
+    "tools",
 )
-"""Fields of Spec that shape a rollout. `toolsets` enters as the tools of what can be drawn."""
+"""Fields of Spec that shape a rollout. `toolsets` enters as the tools of what can be drawn, `tools` as what
+of it is used, with the search engine that hermes.yaml chose where the spec pins none; a cassette that is
+replayed only enters by its content."""
 
 IF_SET = ("limits.prompt_cost", "limits.prompt_tokens")
 """Fields that do where they are set: without them an older run's fingerprint stays what it was."""
@@ -100,10 +104,16 @@ def work_fields(spec: Spec, settings: Settings | None = None) -> dict[str, Any]:
     found["model.script"] = None if spec.model.script is None else _content(spec.model.script)
     found["prefill"] = [dict(message) for message in spec.prefill]
     del found["distribution.toolsets"], found["toolsets"]
+    for name in [name for name in found if name.startswith("tools.")]:
+        del found[name]
     drawn = spec.distribution.toolsets
     for toolset, percent in drawn.items():
         found[f"distribution.{toolset}"] = percent
         found[f"toolsets.{toolset}"] = list(tools_of(toolset, spec.toolsets))
+    offered = {tool for toolset in drawn for tool in tools_of(toolset, spec.toolsets)}
+    found |= work_of_web(spec, settings or Settings(), offered)
+    if spec.tools.web.replay_only and spec.tools.web.cassette is not None:
+        found["tools.web.cassette"] = _content(spec.tools.web.cassette)
     found["drawn_when_none_is"] = max(drawn, key=lambda name: drawn[name])
     found["tool_texts_version"] = TOOL_TEXTS_VERSION
     return found

@@ -29,6 +29,11 @@ KNOWN_HOSTS: dict[str, tuple[str, ...]] = {
     "api.fireworks.ai": ("FIREWORKS_API_KEY",),
     "api.cerebras.ai": ("CEREBRAS_API_KEY",),
     "router.huggingface.co": ("HF_TOKEN",),
+    "api.tavily.com": ("TAVILY_API_KEY",),
+    "api.search.brave.com": ("BRAVE_SEARCH_API_KEY",),
+    "api.exa.ai": ("EXA_API_KEY",),
+    "api.firecrawl.dev": ("FIRECRAWL_API_KEY",),
+    "firecrawl-gateway.nousresearch.com": ("TOOL_GATEWAY_USER_TOKEN",),
 }
 """Host -> the key variables it is known for, the default first. https on port 443 only."""
 
@@ -194,10 +199,16 @@ def is_surely_key(text: str) -> bool:
 
 def holds_key(text: str) -> bool:
     """Whether a longer text (a prompt, a shell command) holds what looks like a real key."""
-    return any(
-        len(set(match[0])) >= 14 and any(c.isdigit() for c in match[0])
-        for match in _KEY_IN_TEXT.finditer(text)
-    )
+    return any(_looks_real(match[0]) for match in _KEY_IN_TEXT.finditer(text))
+
+
+def without_keys(text: str) -> str:
+    """A text with what looks like a real key taken out."""
+    return _KEY_IN_TEXT.sub(lambda match: "[redacted]" if _looks_real(match[0]) else match[0], text)
+
+
+def _looks_real(text: str) -> bool:
+    return len(set(text)) >= 14 and any(c.isdigit() for c in text)
 
 
 def pair_to_add(variable: str, address: Address) -> str:

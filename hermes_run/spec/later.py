@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 NOT_YET: dict[tuple[str, ...], Any] = {
     ("tools", "custom"): [],
     ("tools", "mcp"): [],
-    ("tools", "allowed_hosts"): [],
     ("checks",): [],
     ("limits", "requests_per_minute"): None,
     ("limits", "tokens_per_minute"): None,
@@ -22,7 +21,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
 """Key -> the one value it can have for now, its default."""
 
 SETTINGS_NOT_YET = (
-    "web",
     "browser",
     "vision",
     "images",

@@ -94,6 +94,7 @@ def _check_meaning(draft: Draft) -> Distribution | None:
     meaning.check_model(draft)
     meaning.check_routing(draft)
     meaning.check_toolsets(draft)
+    meaning.check_tools(draft)
     return distributions.resolve(draft)
 
 
@@ -105,6 +106,9 @@ def _build(
         found = draft.path_at((section, key))
         if found is not None:
             plain[section][key] = found
+    cassette = draft.path_at(("tools", "web", "cassette"))
+    if cassette is not None:
+        plain["tools"]["web"]["cassette"] = cassette
     plain["reuse"] = [draft.path_at(("reuse", at)) for at in range(len(plain.get("reuse", ())))]
     model = plain.setdefault("model", {})
     model["extra_body"] = draft.value(("model", "extra_body"), {})

@@ -10,7 +10,14 @@ from hermes_run.core.images import is_local, plain_reference
 from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import UnknownName
-from hermes_run.spec.keys_and_hosts import Address, known_variable, may_send, pair_to_add, parse_url
+from hermes_run.spec.keys_and_hosts import (
+    Address,
+    known_variable,
+    may_send,
+    pair_to_add,
+    parse_host,
+    parse_url,
+)
 from hermes_run.spec.locate import shown, shown_path
 from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
 
@@ -166,6 +173,24 @@ def key_variable_of(draft: Draft) -> str | None:
     if endpoint is not None and endpoint.api_key_env is not None:
         return endpoint.api_key_env
     return known_variable(base_url_of(draft) or "")
+
+
+def check_tools(draft: Draft) -> None:
+    """Hosts are hosts, engines can be had from here, and a cassette that is only replayed is there."""
+    hosts = draft.value(("tools", "allowed_hosts"), [])
+    for index, host in enumerate(hosts if isinstance(hosts, list) else ()):
+        if not isinstance(host, str) or parse_host(host) is None:
+            draft.note(
+                ("tools", "allowed_hosts", index),
+                f"must be a host, such as wiki.example.org or 127.0.0.1:8080, not {shown(host)}; there are "
+                "no patterns, and no URLs",
+            )
+    cassette, replay_only = ("tools", "web", "cassette"), ("tools", "web", "replay_only")
+    if draft.value(replay_only):
+        if draft.is_written(cassette):
+            draft.file_at(cassette, "the cassette")
+        elif not draft.is_spoiled(cassette):
+            draft.note(replay_only, "there is nothing to replay; add tools.web.cassette: a file")
 
 
 def check_routing(draft: Draft) -> None:

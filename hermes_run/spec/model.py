@@ -100,6 +100,28 @@ class SandboxSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSpec:
+    """What the spec pins of the web; None leaves it to hermes.yaml.
+
+    `cassette` is a file that searches and pages are recorded in and replayed from; with `replay_only`
+    nothing else is asked.
+    """
+
+    search: str | None = None
+    extract: str | None = None
+    cassette: Path | None = None
+    replay_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsSpec:
+    """`allowed_hosts` (`host` or `host:port`) may be reached by web and browser though not public."""
+
+    allowed_hosts: tuple[str, ...] = ()
+    web: WebSpec = field(default_factory=WebSpec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FiltersSpec:
     require_reasoning: bool = True
     reject_unknown_tools: bool = True
@@ -172,6 +194,7 @@ class Spec:
     agent: AgentSpec = field(default_factory=AgentSpec)
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     toolsets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tools: ToolsSpec = field(default_factory=ToolsSpec)
     filters: FiltersSpec = field(default_factory=FiltersSpec)
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     engine: EngineSpec = field(default_factory=EngineSpec)

@@ -20,6 +20,7 @@ from hermes_run.spec.model import Settings
 from hermes_run.spec.reading import read_file
 from hermes_run.spec.shape import check_shape
 from hermes_run.spec.texts import refuse_keys, refuse_variables
+from hermes_run.spec.web import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,6 +110,10 @@ def _check_hosts(tree: Node, mistakes: Mistakes) -> None:
         problem = parse_url(url.value) if url is not None else ""
         if url is not None and isinstance(problem, str):
             mistakes.add(url.place, ("endpoints", name, "base_url"), problem)
+    for path, url in _web_urls(tree):
+        problem = parse_url(url.value) if isinstance(url.value, str) else ""
+        if isinstance(problem, str) and problem:
+            mistakes.add(url.place, path, problem)
     keys = tree.child("keys")
     for index, pair in enumerate(keys.value if keys is not None else ()):
         host = pair.child("host")
@@ -120,7 +125,20 @@ def _check_hosts(tree: Node, mistakes: Mistakes) -> None:
             )
 
 
+def _web_urls(tree: Node) -> Iterator[tuple[KeyPath, Node]]:
+    for path in (("web", "searxng_url"), *((("web", "urls", name)) for name in ENGINES)):
+        url = tree.find(path)
+        if url is not None:
+            yield path, url
+
+
 def _check_names(tree: Node, mistakes: Mistakes) -> None:
+    urls = tree.find(("web", "urls"))
+    for name in urls.value if urls is not None else ():
+        if name not in ENGINES:
+            hint = did_you_mean(name, ENGINES) or f"; known: {', '.join(ENGINES)}"
+            place = tree.place_of(("web", "urls", name))
+            mistakes.add(place, ("web", "urls", name), f"there is no engine {shown(name)}{hint}")
     known = [name for name, _ in _children(tree, "endpoints")]
     for section in ("vision", "images", "speech"):
         path: KeyPath = (section, "endpoint")

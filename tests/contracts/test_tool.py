@@ -31,6 +31,8 @@ PARAMETERS = {
         "output_mode",
         "context",
     ],
+    "web_search": ["query*", "limit"],
+    "web_extract": ["urls*", "char_limit"],
     "todo": ["todos", "merge"],
 }
 

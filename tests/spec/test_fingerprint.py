@@ -49,13 +49,15 @@ WORK = [
     "agent.prefill_messages_file=prefill.json", "agent.prompt_timeout_s=5", "sandbox.backend=bubblewrap",
     "sandbox.backend=local", "sandbox.cwd=/x", "sandbox.network=full", "sandbox.cpus=2", "sandbox.memory_mb=100",
     "sandbox.pids=9", "sandbox.setup=[ls]", "sandbox.start_timeout_s=1", "toolsets.web=[web_search]",
+    "tools.allowed_hosts=[127.0.0.1]", "tools.web.search=tavily", "tools.web.extract=firecrawl",
+    "tools.web={cassette: prefill.json, replay_only: true}",
 ]  # fmt: skip
 NO_WORK = [
     "run_name=b", "dataset.path=other.jsonl", "dataset.prompt_field=q", "dataset.max_samples=1", "dataset.dedupe=true",
     "dataset.on_bad_row=skip", "batch_size=1", "workers=9", "samples=3", "model.base_url=http://127.0.0.1:1",
     "model.api_key_env=null", "model.request_timeout_s=5", "filters.require_reasoning=false",
     "filters.reject_unknown_tools=false", "output.dir=elsewhere", "logging.verbose=true", "logging.log_prefix_chars=1",
-    "without=[tts]", "toolsets.unused=[todo]", "agent.max_turns=10", "x-mine=1", "model.sampling={}",
+    "without=[tts]", "tools.web.cassette=new.jsonl", "toolsets.unused=[todo]", "agent.max_turns=10", "x-mine=1", "model.sampling={}",
     "distribution={web: 100.0, vision: 100, image_gen: 100, terminal: 100, file: 100, browser: 100, todo: 0}",
 ]  # fmt: skip
 

@@ -284,7 +284,8 @@ def test_the_effective_spec_has_every_key_of_the_contract_in_its_order(folder: P
     ]  # fmt: skip
     assert whole["limits"] == dict.fromkeys(whole["limits"])
     assert len(whole["limits"]) == 6
-    assert whole["tools"] == {"custom": [], "mcp": [], "allowed_hosts": []}
+    web = {"search": None, "extract": None, "cassette": None, "replay_only": False}
+    assert whole["tools"] == {"custom": [], "mcp": [], "allowed_hosts": [], "web": web}
     assert whole["distribution"] == "default"
     assert yaml.safe_load(dump_effective(load(folder, REQUIRED))) == whole
 

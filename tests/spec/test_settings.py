@@ -198,7 +198,6 @@ def test_an_endpoint_gets_dialect_and_variable_of_its_host(folder: Path) -> None
 def test_settings_without_effect_are_told(folder: Path) -> None:
     write(folder, "web: {search: searxng}\nsandbox: {allow_local_images: true}\nvision: {}\n", "hermes.yaml")
     assert load_settings(None).warnings == (
-        "hermes.yaml: web has no effect yet in this version of hermes-run",
         "hermes.yaml: sandbox.allow_local_images has no effect yet in this version of hermes-run",
     )
 

@@ -89,7 +89,9 @@ def test_refusal_of_a_tool_is_valid_and_failed() -> None:
     assert json.loads(answer.text) == {"error": "command is empty"}
 
 
-@pytest.mark.parametrize("name", [name for name in READY if name not in {"todo", "process"}])
+@pytest.mark.parametrize(
+    "name", [name for name in READY if name not in {"todo", "process"} and not name.startswith("web_")]
+)
 def test_lost_sandbox_ends_the_rollout(name: str) -> None:
     given: dict[str, Any] = {"command": "x", "path": "x", "content": "x", "pattern": "x"}
     given |= {"old_string": "x", "new_string": "y"}
@@ -110,8 +112,8 @@ def test_specs_are_the_same_bytes_whatever_order_is_asked_for() -> None:
 
 
 def test_tool_that_is_not_available_yet_is_refused_by_name() -> None:
-    with pytest.raises(UnknownName, match="web_search"):
-        toolkit("web_search")
+    with pytest.raises(UnknownName, match="image_generate"):
+        toolkit("image_generate")
 
 
 def test_closing_twice_is_fine() -> None:
@@ -141,12 +143,12 @@ def test_offered_tools_are_sorted_and_each_once() -> None:
 
 
 def test_toolset_is_unavailable_when_one_of_its_tools_is() -> None:
-    own = {"half": ("todo", "web_search"), "typo": ("terminl",), "loop": ("loop2",), "loop2": ("loop",)}
+    own = {"half": ("todo", "image_generate"), "typo": ("terminl",), "loop": ("loop2",), "loop2": ("loop",)}
     found = unavailable(
         ["terminal", "file", "todo", "web", "half", "typo", "loop", "nowhere"], own, Settings()
     )
-    assert found["web"] == "web_search, web_extract: not available yet in this version of hermes-run"
-    assert found["half"] == "web_search: not available yet in this version of hermes-run"
+    assert found["web"].startswith("web_search: there is no search engine; choose one in hermes.yaml")
+    assert found["half"] == "image_generate: not available yet in this version of hermes-run"
     assert 'there is no tool "terminl"; did you mean "terminal"?' in found["typo"]
     assert "includes itself" in found["loop"]
     assert 'there is no toolset "nowhere"' in found["nowhere"]
@@ -159,7 +161,7 @@ def test_every_tool_is_described() -> None:
     assert described["terminal"] == {"toolsets": ["debugging", "terminal"], "available": True, "needs": ""}
     assert described["web_search"]["toolsets"] == ["browser", "debugging", "safe", "search", "web"]
     for name, row in described.items():
-        assert row["available"] is (name in READY)
+        assert row["available"] is (name in READY and name != "web_search")
         assert bool(row["needs"]) is not row["available"]
         assert set(row["toolsets"]) <= set(TOOLSETS)
 
@@ -181,7 +183,7 @@ def test_any_arguments_get_one_valid_answer(live: Place, name: str, data: st.Dat
     parameters = next(spec.parameters for spec in live.kit.specs if spec.name == name)
     arguments: dict[str, Any] = {}
     for key, schema in parameters["properties"].items():
-        if key in {"timeout", "background", "command"}:
+        if key in {"timeout", "background", "command", "workdir"}:  # a search of all of / takes minutes
             continue
         if key in parameters["required"] or data.draw(st.booleans()):
             options = st.sampled_from(schema.get("enum", ["list"]))

@@ -1,0 +1,38 @@
+"""SearXNG, wherever `web.searxng_url` says; its settings have to allow the format json."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hermes_run.outside.engines.asking import Client, hits, unique
+
+if TYPE_CHECKING:
+    from hermes_run.core.contracts import Hit
+    from hermes_run.spec.web import Engine
+
+_MOST_PAGES = 10
+
+
+class Searxng:
+    """See `SearchEngine`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._client = Client(engine)
+
+    async def search(self, query: str, limit: int) -> list[Hit]:
+        """As many pages of results as `limit` needs, as long as they bring something new."""
+        found: list[Hit] = []
+        for page in range(1, _MOST_PAGES + 1):
+            params = {"q": query, "format": "json", **({"pageno": page} if page > 1 else {})}
+            answer = await self._client.ask("/search", params=params)
+            more = unique([*found, *hits(answer.get("results"), "title", "url", "content")], limit)
+            if len(more) == len(found):
+                break
+            found = more
+            if len(found) == limit:
+                break
+        return found
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
