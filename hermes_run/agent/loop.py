@@ -12,7 +12,7 @@ from hermes_run.errors import ContextExceeded, ProviderError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from hermes_run.core.contracts import Chat
+    from hermes_run.core.contracts import Aside, Chat
 
 INVALID_TURNS_IN_A_ROW = 3
 """Turns in a row with no valid call that end a rollout. Contract, section 5."""
@@ -42,6 +42,9 @@ class Tools(Protocol):
 
     async def call(self, call: ToolCall) -> Answer:
         """The one answer to a call. Raises SandboxError when the sandbox is gone."""
+
+    def take_aside(self) -> Aside:
+        """What tools did beside the conversation since this was asked last."""
 
 
 def _keep_no_account(usage: Usage) -> None:
@@ -136,19 +139,32 @@ class Rollout:
         results = []
         any_valid = False
         for call in calls:
-            answer = await self.tools.call(call)
+            try:
+                answer = await self.tools.call(call)
+            finally:
+                self._take_aside()
             any_valid = any_valid or answer.valid
-            self._count(call, failed=answer.failed)
+            self._count(call.name, failed=answer.failed)
             result = ToolResult(call.id, call.name, answer.text)
             self.messages.append(result)
             results.append(result)
         self.invalid_turns = 0 if any_valid else self.invalid_turns + 1
         return results
 
-    def _count(self, call: ToolCall, *, failed: bool) -> None:
-        if call.name in self.countable:
+    def _take_aside(self) -> None:
+        """Calls from inside of tools count like those of a turn; what helper models used is used."""
+        aside = self.tools.take_aside()
+        if aside.usage != Usage():
+            self._use(aside.usage)
+        for call in aside.calls:
+            self._count(call.name, failed=call.failed)
+            if not call.known:
+                self.unknown.setdefault(call.name)
+
+    def _count(self, name: str, *, failed: bool) -> None:
+        if name in self.countable:
             one = ToolCount(1, int(not failed), int(failed))
-            self.counts[call.name] = self.counts.get(call.name, ToolCount()) + one
+            self.counts[name] = self.counts.get(name, ToolCount()) + one
 
     def close(self, reason: str) -> None:
         """After an interruption: give the calls that were not answered a result that says why."""
@@ -159,4 +175,4 @@ class Rollout:
         calls = turn.tool_calls if isinstance(turn, Assistant) else ()
         for call in calls[len(results) :]:  # results come in the order of the calls
             self.messages.append(ToolResult(call.id, call.name, reason))
-            self._count(call, failed=True)
+            self._count(call.name, failed=True)

@@ -7,14 +7,16 @@ filter, an engine) is described here and nowhere else. Which kinds there are sta
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
+from hermes_run.core.messages import ToolCall, Usage
 from hermes_run.core.task import PromptTask
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from hermes_run.core.messages import Message, Reply
@@ -203,6 +205,41 @@ class ModelClient(Protocol):
 # --------------------------------------------------------------------------- tools
 
 
+class InnerCall(Struct, frozen=True):
+    """A call that a tool made of another one: no turn shows it, and it counts in `tool_stats`."""
+
+    name: str
+    failed: bool
+    known: bool = True
+
+
+class Aside(Struct):
+    """What happened beside the conversation: calls made by tools, and what helper models used."""
+
+    calls: list[InnerCall] = []
+    usage: Usage = Usage()
+
+
+class ToolAnswer(Struct, frozen=True):
+    """What came of one call.
+
+    Attributes:
+        text: the JSON text that the model reads; valid UTF-8.
+        failed: whether the tool said that it failed, or was not run.
+        valid: whether the name was offered and the arguments fit.
+        known: whether the name was offered.
+    """
+
+    text: str
+    failed: bool
+    valid: bool = True
+    known: bool = True
+
+
+async def _no_tools(call: ToolCall) -> ToolAnswer:
+    return ToolAnswer(f'{{"error": "there is no tool {call.name}"}}', failed=True, valid=False, known=False)
+
+
 class ToolSession(Struct, frozen=True):
     """What a tool may use during one rollout."""
 
@@ -210,6 +247,11 @@ class ToolSession(Struct, frozen=True):
     sandbox: Sandbox
     offered: tuple[str, ...] = ()
     """Names of all tools offered to this rollout."""
+    specs: tuple[ToolSpec, ...] = ()
+    """How they are offered."""
+    call_tool: Callable[[ToolCall], Awaitable[ToolAnswer]] = _no_tools
+    """Calls one of them, as the turn loop does; what is called this way goes to `aside`."""
+    aside: Aside = field(default_factory=Aside)
     shared: dict[str, Any] = {}
     """What tools of this rollout share with each other (background sessions, one browser context)."""
     outside: Outside | None = None

@@ -10,6 +10,7 @@ pair are joined into their character first.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 _MARK = "\U0010d7ff"
 _ODD = re.compile("[\ud800-\udfff\U0010d7ff-\U0010dfff]")
@@ -44,6 +45,17 @@ def restore(text: str) -> str:
     if text.isascii():
         return text
     return _CLEAN.sub(_restore, text)
+
+
+def restore_within(value: Any) -> Any:
+    """A JSON value with every text in it restored."""
+    if isinstance(value, str):
+        return restore(value)
+    if isinstance(value, list):
+        return [restore_within(item) for item in value]
+    if isinstance(value, dict):
+        return {restore(name): restore_within(item) for name, item in value.items()}
+    return value
 
 
 def clean_bytes(data: bytes) -> str:

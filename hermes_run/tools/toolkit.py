@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import structs
 
+from hermes_run.core.contracts import Aside, ToolAnswer
+from hermes_run.core.messages import Usage
 from hermes_run.core.registry import TOOLS, load
-from hermes_run.core.text import clean, restore
+from hermes_run.core.text import clean, restore, restore_within
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import HermesRunError, ToolError, UnknownName
 from hermes_run.tools.arguments import BadArguments, parse_arguments
@@ -20,22 +22,6 @@ if TYPE_CHECKING:
     from hermes_run.core.messages import ToolCall
 
 NOT_AVAILABLE = "not available yet in this version of hermes-run"
-
-
-class ToolAnswer(Struct, frozen=True):
-    """What came of one call.
-
-    Attributes:
-        text: the JSON text that the model reads; valid UTF-8.
-        failed: whether the tool said that it failed, or was not run.
-        valid: whether the name was offered and the arguments fit.
-        known: whether the name was offered.
-    """
-
-    text: str
-    failed: bool
-    valid: bool = True
-    known: bool = True
 
 
 def has_failed(result: Mapping[str, Any]) -> bool:
@@ -50,11 +36,11 @@ class Toolkit:
     """The tools offered to one rollout, each made when it is first called."""
 
     def __init__(self, names: Sequence[str], session: ToolSession) -> None:
-        self._session = session
         self._classes: dict[str, Any] = {name: load("tool", TOOLS, name) for name in sorted(set(names))}
         self._made: dict[str, Tool] = {}
         self.specs: tuple[ToolSpec, ...] = tuple(kind.spec for kind in self._classes.values())
         """How they are offered, sorted by name: the same bytes for the same names."""
+        self._session = structs.replace(session, specs=self.specs, call_tool=self.call)
 
     def offers(self, name: str) -> bool:
         """Whether a tool of this name was given to the model."""
@@ -76,10 +62,17 @@ class Toolkit:
         except BadArguments as error:
             return _answer({"error": f"{name}: {restore(str(error))}"}, valid=False)
         try:
-            result = await self._tool(name).call(_restored(arguments))
+            result = await self._tool(name).call(restore_within(arguments))
         except ToolError as error:
             result = {"error": str(error)}
         return _answer(result)
+
+    def take_aside(self) -> Aside:
+        """What tools did beside the conversation since this was asked last."""
+        aside = self._session.aside
+        taken = Aside(aside.calls, aside.usage)
+        aside.calls, aside.usage = [], Usage()
+        return taken
 
     def _tool(self, name: str) -> Tool:
         if name not in self._made:
@@ -96,17 +89,6 @@ class Toolkit:
 def _answer(result: Mapping[str, Any], *, valid: bool = True, known: bool = True) -> ToolAnswer:
     text = clean(json.dumps(result, ensure_ascii=False))
     return ToolAnswer(text, has_failed(result), valid, known)
-
-
-def _restored(value: Any) -> Any:
-    """Arguments with every text as it was before `core.text.clean`."""
-    if isinstance(value, str):
-        return restore(value)
-    if isinstance(value, list):
-        return [_restored(item) for item in value]
-    if isinstance(value, dict):
-        return {restore(name): _restored(item) for name, item in value.items()}
-    return value
 
 
 def offered_tools(toolsets: Sequence[str], own: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

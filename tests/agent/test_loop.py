@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_run.agent.loop import INVALID_TURNS_IN_A_ROW, Rollout
+from hermes_run.core.contracts import Aside, InnerCall
 from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
 from hermes_run.core.trajectory import StopReason, ToolCount
 from hermes_run.errors import ContextExceeded, CredentialsRefused, ProviderError, SandboxError
@@ -54,8 +55,14 @@ class FakeTools:
 
     ran: list[str] = field(default_factory=list)
 
+    aside: Aside = field(default_factory=Aside)
+
     def offers(self, name: str) -> bool:
         return name in OFFERED
+
+    def take_aside(self) -> Aside:
+        taken, self.aside = self.aside, Aside()
+        return taken
 
     async def call(self, call: ToolCall) -> FakeAnswer:
         if call.name not in OFFERED:
@@ -392,3 +399,17 @@ def test_whatever_a_model_does_the_record_is_well_formed_and_its_counts_agree(
         message for message in made.messages if not isinstance(message, Assistant)
     ][: sum(map(len, chat.asked))]
     assert len(tools.ran) <= len(calls)
+
+
+def test_what_tools_did_beside_the_conversation_counts_and_is_no_turn() -> None:
+    made, _, tools = rollout(says("", ("a", "terminal", '"ls"')), says("done"))
+    used = Usage(7, 1, 8, calls=1)
+    tools.aside = Aside(
+        [InnerCall("todo", failed=True), InnerCall("nothing", failed=True, known=False)], used
+    )
+    assert run(made) is StopReason.FINISHED
+    assert made.counts == {"terminal": ToolCount(1, 1, 0), "todo": ToolCount(1, 0, 1)}
+    assert list(made.unknown) == ["nothing"]
+    assert made.usage == ONE_CALL + ONE_CALL + used
+    assert made.api_calls == 2
+    assert len(made.messages) == 4
