@@ -31,7 +31,7 @@ if ! works "$folder/usr/bin/apptainer"; then
   mkdir -p "$apt"/{lists/partial,archives/partial,parts,debs,libc} "$folder"
   : >"$apt/status"
   mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep '/debian/$' | head -n 1)
-  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:-http://deb.debian.org/debian/} sid main" \
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] ${mirror:?apt knows no Debian mirror} sid main" \
     >"$apt/sources.list"
   # A private view of the newer release. A mirror may be a snapshot, whose dates are past.
   cat >"$apt/apt.conf" <<CONF
