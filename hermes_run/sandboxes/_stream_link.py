@@ -132,25 +132,27 @@ class StreamLink:
 
     async def request(self, call: Call, line: bytes) -> None:
         """Have the shell run a call; bytes of any number, but better few."""
-        await self._is_ready.wait()  # of a kept shell that was made anew
-        self.check()
+        await self.ready()
         self.call = call
         self._unasked = 0
         self._send(line)
         await self._wire.drained()
 
-    async def tell(self, line: bytes) -> None:
-        """Have the kept shell evaluate something that is no call."""
+    async def ready(self) -> None:
+        """Wait for the kept shell, which may have to be made anew. Raises SandboxError(sandbox_lost)."""
         await self._is_ready.wait()
         self.check()
+
+    async def tell(self, line: bytes) -> None:
+        """Have the kept shell evaluate something that is no call."""
+        await self.ready()
         self._send(line)
         await self._wire.drained()
 
     async def end_of_lost_call(self, call: Call) -> None:
         """After the death of the call's kept shell: kill what is left of it, and end its output."""
         old_relay = self._relay
-        await self._is_ready.wait()
-        self.check()
+        await self.ready()
         self._is_killing = False
         self.kill_call()
         if old_relay != self._relay:
@@ -223,6 +225,12 @@ class StreamLink:
         """See Reader."""
         self.lose(_ENDED)
 
+    def on_restart(self) -> None:
+        """See Reader: as after a `reset`, but nobody has to be told to go on."""
+        self._unread = b""
+        self._is_killing = False
+        self._reborn(_KILLED)
+
     def _listen(self, data: bytes) -> None:
         self.said = (self.said + data)[-_MOST_SAID:]
 
@@ -253,6 +261,8 @@ class StreamLink:
             case b"boot", [pid, path]:
                 self.exports, self.first, self.shell_path = before, pid.decode(), path.decode()
             case b"nocwd", []:
+                if self._news.done():  # after a restart: nobody is there to make it
+                    self.lose("its working directory cannot be entered any more")
                 self._tell("nocwd")
             case b"lacks", [program]:
                 self._tell(f"lacks {program.decode('ascii', 'replace')}")

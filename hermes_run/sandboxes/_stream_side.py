@@ -38,6 +38,9 @@ class _Side:
     def on_control(self, data: bytes) -> None:
         """What it complains of is in its status."""
 
+    def on_restart(self) -> None:
+        """It is never started again."""
+
     def on_end(self) -> None:
         if not self.ended.done():
             self.ended.set_result(None)

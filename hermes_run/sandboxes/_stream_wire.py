@@ -17,6 +17,12 @@ class Reader(Protocol):
     def on_control(self, data: bytes) -> None:
         """The process has written to its stderr."""
 
+    def on_restart(self) -> None:
+        """The process was killed while its sandbox lives, and another has taken its place.
+
+        That was given the first line again that was sent. Only where a command can kill the process.
+        """
+
     def on_end(self) -> None:
         """Nothing more will come: the process, its sandbox or the way to it is gone. Called once."""
 
