@@ -117,6 +117,8 @@ class WebSpec:
 class ToolsSpec:
     """`allowed_hosts` (`host` or `host:port`) may be reached by web and browser though not public."""
 
+    custom: tuple[Any, ...] = ()
+    mcp: tuple[Any, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     web: WebSpec = field(default_factory=WebSpec)
 
