@@ -184,7 +184,7 @@ def build(*images: str) -> None:
     """Make the images named (all of them, if none is), as far as they are not there yet."""
     from docker.errors import ImageNotFound
 
-    with _client() as client:
+    with daemon() as client:
         for name in images or (*_ODD, OTHER_CPU):
             try:
                 client.inspect_image(name)  # type: ignore[no-untyped-call]
@@ -194,7 +194,7 @@ def build(*images: str) -> None:
 
 def remove_containers(run: str) -> None:
     """Remove the containers of a run, as somebody else would."""
-    with _client() as client:
+    with daemon() as client:
         for each in client.containers(all=True, filters={"label": f"hermes-run.run={run}"}):
             client.remove_container(each["Id"], force=True)
 
@@ -237,7 +237,7 @@ def _load_for_another_cpu(client: APIClient, repository: str, tag: str) -> None:
         pass
 
 
-def _client() -> APIClient:
+def daemon() -> APIClient:
     from docker import APIClient
     from docker.utils import kwargs_from_env
 

@@ -11,7 +11,7 @@ from hermes_run.core.keys import digest
 from hermes_run.errors import SandboxError
 from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import start_error
-from hermes_run.sandboxes._docker_wire import DockerWire
+from hermes_run.sandboxes._docker_wire import DockerWire, close_streams
 from hermes_run.sandboxes._script import quote
 from hermes_run.sandboxes._spill import most_spilled
 from hermes_run.sandboxes._stream_shell import StreamShell
@@ -88,7 +88,7 @@ class DockerBox:
             async with asyncio.timeout(request.start_timeout_s):
                 self._launch = self._engine.submit(lambda client: _launch(client, self._name, body))
                 wire = DockerWire(await asyncio.shield(self._launch))
-                self._shell = StreamShell(self, wire, self._cwd)
+                self._shell = StreamShell(self, wire, self._cwd, config.most_processes(request))
                 await self._wait_for(self._shell)
         except TimeoutError:
             raise self._failure(f"its shell did not answer within {request.start_timeout_s:g} s") from None
@@ -107,10 +107,11 @@ class DockerBox:
 
     async def _make_cwd(self) -> None:
         """For an image whose own user may not: as root, who gives it to that user."""
-        folder, user = quote(self._cwd.encode()).decode(), quote(self._image.user.encode()).decode()
+        folder = quote(self._cwd.encode()).decode()
 
         def make(client: APIClient) -> None:
-            text = f"mkdir -p -- {folder} && chown {user} {folder}"
+            user = "while read -r k u x; do [ $k = Uid: ] && break; done </proc/1/status"
+            text = f"mkdir -p -- {folder} && {user} && chown $u {folder}"
             made = client.exec_create(self._name, ["/bin/sh", "-c", text], user="0")
             client.exec_start(made["Id"])
 
@@ -183,7 +184,7 @@ class DockerBox:
     def _let_go(self, launch: asyncio.Future[Any]) -> None:
         """Close streams that came too late for anybody to use them."""
         if not launch.cancelled() and launch.exception() is None and self._shell is None:
-            launch.result().close()
+            close_streams(launch.result())
 
     def remove_now(self) -> None:
         """Remove it, waiting in place; never raises. See Removable."""
@@ -198,11 +199,14 @@ def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
     """Create a container, connect to its streams, start it. Blocks. Raises SandboxError(sandbox_start)."""
     from docker.errors import DockerException
 
+    streams: Any = None
     try:
         client.create_container_from_config(body, name)
         streams = client.attach_socket(name, params=_ATTACH)
         client.start(name)
     except (DockerException, OSError) as error:
+        if streams is not None:
+            close_streams(streams)
         raise start_error(error, client.base_url) from error
     return streams
 

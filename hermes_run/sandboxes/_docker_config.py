@@ -46,6 +46,11 @@ def working_directory(asked: str, image_workdir: str) -> str:
     return "/" + path.lstrip("/")
 
 
+def most_processes(request: SandboxRequest) -> int:
+    """How many the container may have: the commands', and its own."""
+    return request.pids + _OWN_PROCESSES
+
+
 def labels(request: SandboxRequest, mark: str, owner: str) -> dict[str, str]:
     """Whose a container is, for `clean` and for people."""
     return {RUN: request.run, KEY: request.key, ROW: request.row_id, MARK: mark, OWNER: owner}
@@ -95,7 +100,7 @@ def _host_config(request: SandboxRequest, network: str, daemon: Mapping[str, Any
         "CapDrop": ["ALL"],
         "CapAdd": list(_CAPABILITIES),
         "SecurityOpt": ["no-new-privileges"],
-        "PidsLimit": request.pids + _OWN_PROCESSES,
+        "PidsLimit": most_processes(request),
         "Memory": memory,
         "MemorySwap": memory,
         "NanoCpus": int(min(request.cpus, daemon.get("NCPU") or request.cpus) * 1e9),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,7 @@ _T = TypeVar("_T")
 
 _TIMEOUT_S = 120.0
 """For one answer of the daemon, which takes minutes at most to create a container from a big image."""
+_KNOCK_S = 10.0
 _SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock")
 _PODMAN_SOCKETS = ("{XDG_RUNTIME_DIR}/podman/podman.sock", "/run/podman/podman.sock")
 _CURES = {
@@ -97,15 +99,19 @@ def find_address(asked: str, environment: Mapping[str, str] = os.environ) -> str
 
 def connect(address: str, connections: int = 1) -> APIClient:
     """A client that has spoken with the daemon. Blocks. Raises BackendMissing with the cure."""
-    import docker
-    from docker.errors import DockerException
-    from docker.utils import kwargs_from_env
-
     if address.startswith("ssh:"):
         raise BackendMissing(
             "a Docker daemon over ssh:// cannot stream to sandboxes; forward its socket instead:"
             " ssh -L /tmp/docker.sock:/var/run/docker.sock HOST, and DOCKER_HOST=unix:///tmp/docker.sock"
         )
+    try:
+        _knock(address)
+    except OSError as error:  # before the SDK is imported, which forgets the socket when that fails
+        raise BackendMissing(no_daemon(address, error)) from error
+    import docker
+    from docker.errors import DockerException
+    from docker.utils import kwargs_from_env
+
     tls = kwargs_from_env().get("tls") if address.startswith(("tcp:", "https:")) else None
     try:
         return docker.APIClient(
@@ -113,6 +119,19 @@ def connect(address: str, connections: int = 1) -> APIClient:
         )
     except (DockerException, OSError, ValueError) as error:
         raise BackendMissing(no_daemon(address, error)) from error
+
+
+def _knock(address: str) -> None:
+    """Connect and hang up. Raises OSError."""
+    kind, _, place = address.partition("://")
+    if kind in ("unix", "http+unix"):
+        with socket.socket(socket.AF_UNIX) as knock:
+            knock.settimeout(_KNOCK_S)
+            knock.connect(f"/{place.lstrip('/')}")
+    elif kind in ("tcp", "http", "https"):
+        name, _, port = place.rstrip("/").rpartition(":")
+        if port.isdigit():
+            socket.create_connection((name.strip("[]"), int(port)), timeout=_KNOCK_S).close()
 
 
 def no_daemon(address: str, error: BaseException) -> str:

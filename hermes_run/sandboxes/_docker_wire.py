@@ -31,6 +31,17 @@ def raw_socket(answer: Any) -> tuple[socket.socket, bytes]:
     return link, early
 
 
+def close_streams(answer: Any) -> None:
+    """End the SDK's answer, with the socket under it."""
+    link: socket.socket = getattr(answer, "_sock", answer)
+    with contextlib.suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    for part in (getattr(answer, "_response", None), answer, link):
+        if part is not None:
+            with contextlib.suppress(OSError, ValueError):
+                part.close()
+
+
 class DockerWire:
     """See `Wire`.
 
@@ -94,12 +105,7 @@ class DockerWire:
         if self._is_writing:
             self._loop.remove_writer(self._socket)
         self._room.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        for part in (getattr(self._answer, "_response", None), self._answer, self._socket):
-            if part is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    part.close()
+        close_streams(self._answer)
 
     def _read(self) -> None:
         try:

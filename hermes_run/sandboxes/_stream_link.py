@@ -38,7 +38,7 @@ class Call:
     """A call in progress: `reply` when its command has ended, `is_over` when its output has, too.
 
     `state` is what the command left with `keep_state`, None while there is none. `is_urgent` has its
-    output read at once, however much there was.
+    output read at once, however much there was. `is_open` says that others may hold its output.
     """
 
     def __init__(self, number: int, output: BoundedOutput, mark: bytes) -> None:
@@ -51,6 +51,7 @@ class Call:
         self.over: asyncio.Future[None] = loop.create_future()
         self.state: bytes | None = None
         self.is_urgent = False
+        self.is_open = True
 
     def fail(self, error: SandboxError) -> None:
         """Tell whoever waits; nobody has to."""
@@ -75,7 +76,7 @@ class StreamLink:
         self._wire = wire
         self._token = token.encode()
         self._what = what
-        self._unread = b""
+        self._unread = bytearray()
         self._unasked = 0
         self._supervisor = self._shell = self._relay = b"0"
         self._drains: list[bytes] = []
@@ -209,17 +210,20 @@ class StreamLink:
         """See Reader: messages, and before a `done` the state that the command has left."""
         if not self.exports:
             self._listen(data)
-        data = self._unread + data
-        while True:
-            before, token, after = data.partition(self._token + b" ")
-            message, newline, rest = after.partition(b"\n")
-            if not token or not newline:
+        unread, token = self._unread, self._token + b" "
+        begin = max(0, len(unread) - len(token))
+        unread += data
+        while not self.lost:
+            at = unread.find(token, begin)
+            end = unread.find(b"\n", at) if at >= 0 else -1
+            if end < 0:
                 break
+            before, message = bytes(unread[:at]), bytes(unread[at + len(token) : end])
+            del unread[: end + 1]
+            begin = 0
             self._hear(before, message)
-            if self.lost:
-                return
-            data = rest
-        self._unread = data[-_MOST_UNREAD:]
+        if len(unread) > 2 * _MOST_UNREAD:  # its beginning is gone: no state is made of it
+            del unread[:-_MOST_UNREAD]
 
     def on_end(self) -> None:
         """See Reader."""
@@ -227,7 +231,7 @@ class StreamLink:
 
     def on_restart(self) -> None:
         """See Reader: as after a `reset`, but nobody has to be told to go on."""
-        self._unread = b""
+        self._unread.clear()
         self._is_killing = False
         self._reborn(_KILLED)
 
@@ -242,7 +246,9 @@ class StreamLink:
             return
         words = found[2].split()
         match found[1], words:
-            case b"done", [number, status]:
+            case b"done", [number, status, *is_open]:
+                if self.call is not None:
+                    self.call.is_open = bool(is_open)
                 self._end_call(number, Reply(_status(status), shell_died=False), before)
             case b"ready", [supervisor, shell, relay]:
                 self._supervisor, self._shell, self._relay = supervisor, shell, relay
@@ -258,6 +264,12 @@ class StreamLink:
                 self._send(b"on")
                 self._is_killing = False
                 self._reborn(_KILLED)
+            case _:
+                self._hear_start(found[1], words, before)
+
+    def _hear_start(self, word: bytes, words: list[bytes], before: bytes) -> None:
+        """What is said before the first kept shell is ready; and nonsense."""
+        match word, words:
             case b"boot", [pid, path]:
                 self.exports, self.first, self.shell_path = before, pid.decode(), path.decode()
             case b"nocwd", []:
@@ -266,10 +278,10 @@ class StreamLink:
                 self._tell("nocwd")
             case b"lacks", [program]:
                 self._tell(f"lacks {program.decode('ascii', 'replace')}")
+            case b"broken", []:
+                self.lose("its pipes cannot be used")
             case _:
-                self.lose(
-                    "its pipes cannot be used" if found[1] == b"broken" else "its shell answers nonsense"
-                )
+                self.lose("its shell answers nonsense")
 
     def _tell(self, news: str) -> None:
         if not self._news.done():

@@ -10,10 +10,12 @@ with these processes (each a fork of the first, so they cost little):
   however it went) it kills everything, and the first process ends: a dead man's switch.
 - The **supervisor** forks the kept shell, and forks it again when a command has killed it (`gone`).
 - The **kept shell** forks a subshell for each call. Its output goes through a named pipe and a `cat`
-  (the relay) to the stream of outputs, so that what an earlier call left in the background writes into
-  another pipe. It answers `done` at once, and ends the output with a mark when all writers have closed
-  it. Where some have not, the runner has the relay killed, and a `cat >/dev/null` takes its place:
-  servers in the background neither die nor block.
+  (the relay) to the stream of outputs; behind it comes a mark, and `done` on the other stream. The
+  same pipe serves the next call when there are the same processes as before this one, so that nobody
+  can hold it. Else something may have been left in the background (`done ... open`), and the mark comes
+  when all have closed the pipe. Where some do not, the runner has the relay killed, and a
+  `cat >/dev/null` takes its place: servers in the background neither die nor block, and the next call
+  has another pipe.
 
 Every line of the runner and every message to it has the sandbox's token, which is random: what a command
 prints is never taken for one. Everything stands on one line for the reason given in `_script.py`.
@@ -66,20 +68,26 @@ esac; done <&3; kill -9 -1; exit"""
 
 _CALL = '( eval "$__m"; eval "$__c" ) <{stdin} >&7 2>&1 3<&- 4>&- 5>&- 6>&- 7>&- 8<&-'
 
-_KEPT_SHELL = f"""read -r __p __X __y __q __z </proc/self/stat; __k=0 __f= __i=;
+_KEPT_SHELL = f"""read -r __p __X __y __q __z </proc/self/stat; __k=0 __f= __i= __b=;
 while :; do
- [ -p "$__f" ] || {{ __k=$((__k+1)); __f=$__d/o$__p.$__k; rm -f "$__f"; mkfifo -m 600 "$__f";
-  [ -p "$__f" ] || {{ echo "$__t broken" >&4; exit 99; }}; }};
- exec 9<>"$__f" 8<"$__f" 7>"$__f"; exec 9>&-;
- cat <&8 >&5 3<&- 4>&- 5>&- 6>&- 7>&- 8<&- & __r=$!;
- echo "$__t ready $__q $__p $__r" >&4;
+ if [ -z "$__b" ]; then
+  [ -p "$__f" ] || {{ __k=$((__k+1)); __f=$__d/o$__p.$__k; rm -f "$__f"; mkfifo -m 600 "$__f";
+   [ -p "$__f" ] || {{ echo "$__t broken" >&4; exit 99; }}; }};
+  exec 9<>"$__f" 8<"$__f" 7>"$__f"; exec 9>&-;
+  cat <&8 >&5 3<&- 4>&- 5>&- 6>&- 7>&- 8<&- & __r=$!;
+  echo "$__t ready $__q $__p $__r" >&4;
+  set -- /proc/[0-9]*; __b=$*; set --;
+ fi;
  __n=; while [ -z "$__n" ]; do IFS= read -r __l || exit 99;
   case $__l in "$__t "*) eval "${{__l#* }}";; esac; done; __l=;
  if [ -n "$__i" ]; then {_CALL.format(stdin='"$__i"')}; else {_CALL.format(stdin="&6")}; fi;
- __s=$?; exec 7>&-; echo "$__t done $__n $__s" >&4;
- wait $__r; if [ $? -gt 128 ]; then
-  cat <&8 >&6 3<&- 4>&- 5>&- 8<&- & echo "$__t drain $!" >&4; __f=; fi;
- exec 8<&-; printf %s "$__t$__n;" >&5;
+ __s=$?; set -- /proc/[0-9]*; __g=$* __u=$#; set --;
+ if [ "$__g" = "$__b" ]; then printf %s "$__t$__n;" >&7; echo "$__t done $__n $__s" >&4;
+ else exec 7>&-; echo "$__t done $__n $__s open" >&4;
+  wait $__r; if [ $? -gt 128 ]; then __f=;
+   if [ $__u -lt $__j ]; then cat <&8 >&6 3<&- 4>&- 5>&- 8<&- & echo "$__t drain $!" >&4; fi; fi;
+  exec 8<&-; printf %s "$__t$__n;" >&5; __b=;
+ fi;
  [ -z "$__i" ] || {{ rm -f "$__i"; __i=; }};
 done"""
 
@@ -104,12 +112,13 @@ _BOOT = (
 START_COMMAND = ("/bin/sh", "-c", _BOOT)
 """What a backend starts in the sandbox, as the user of its image."""
 
+_SPARE = 2
 _EXPORTED = re.compile(rb"^(?:declare -[a-zA-Z]*x[a-zA-Z]*|export) (\w+)", re.MULTILINE)
 _PLAIN = re.compile(rb"[^\x00-\x08\x0e-\x1f\x7f-\xff]*")
 _NEWLINE = b"'\"$__e\"'"
 
 
-def program(token: str, folder: str, cwd: str) -> bytes:
+def program(token: str, folder: str, cwd: str, most_processes: int = 0) -> bytes:
     """The first line on the wire, from which everything else comes.
 
     Args:
@@ -117,8 +126,11 @@ def program(token: str, folder: str, cwd: str) -> bytes:
         folder: a folder inside that the commands' user can write into, for the pipes; best a mount of
             its own, which no command can remove.
         cwd: where commands start; made if missing.
+        most_processes: how many the sandbox may have, or 0. When they are almost all there, nobody reads
+            on for background commands, so that the next call finds room.
     """
-    values = {b"__t": token, b"__d": folder, b"__w": cwd}
+    most = most_processes - _SPARE if most_processes else 1 << 30
+    values = {b"__t": token, b"__d": folder, b"__w": cwd, b"__j": str(most)}
     given = b" ".join(name + b"=" + on_one_line(value.encode()) for name, value in values.items())
     text = " ".join(line.strip() for line in _PROGRAM.splitlines())
     return b"__e=$(printf '\\nx'); __e=${__e%%x}; %b; %b\n" % (given, text.encode())

@@ -39,6 +39,8 @@ _READS_LAST_CHILD = "$!"
 """In a subshell of the kept shell, that is the relay until the command has a child of its own."""
 _LATE_OUTPUT_S = 0.2
 """How long background children may still add to the output after the command has ended."""
+_MARK_S = 30.0
+"""How long an output that nobody holds may take to come: it is on its way."""
 _CUT_S = 2.0
 """How long the end of an output may take to come once it was cut."""
 _TIMED_OUT = 124
@@ -51,13 +53,14 @@ class StreamShell:
         place: the rest of what the backend gives.
         wire: the three streams of START_COMMAND, as it was started in the sandbox.
         cwd: where commands start; made if missing.
+        most_processes: how many the sandbox may have, its own among them, or 0.
     """
 
-    def __init__(self, place: StreamPlace, wire: Wire, cwd: str) -> None:
+    def __init__(self, place: StreamPlace, wire: Wire, cwd: str, most_processes: int = 0) -> None:
         self._place = place
         self._spills = SideSpills(place)
         token = "t" + os.urandom(12).hex()
-        wire.send(program(token, place.folder, cwd))
+        wire.send(program(token, place.folder, cwd, most_processes))
         self._link = StreamLink(wire, token, place.what, self._spills.is_congested)
         self._token = token
         self._cwd = cwd
@@ -67,6 +70,7 @@ class StreamShell:
         self._first = ""
         self._texts: Texts
         self._births = -1
+        self._lacks_cwd = False
         self._info: SandboxInfo
 
     @property
@@ -76,8 +80,9 @@ class StreamShell:
 
     @property
     def said(self) -> bytes:
-        """While it starts: the last of what the other end has said."""
-        return self._link.said
+        """While it starts: the last of what the other end has said, without its messages."""
+        lines = self._link.said.splitlines(keepends=True)
+        return b"".join(line for line in lines if self._token.encode() not in line)
 
     @property
     def lost(self) -> str:
@@ -90,9 +95,11 @@ class StreamShell:
         Then the backend may make the folder, and call again. Raises SandboxError: sandbox_lost when the
         program has ended, sandbox_start when the image lacks what it needs.
         """
-        news = await self._link.started()
-        if news == "nocwd":
+        if self._lacks_cwd:
             self._link.retry()
+        news = await self._link.started()
+        self._lacks_cwd = news == "nocwd"
+        if self._lacks_cwd:
             return False
         if news != "ready":
             raise SandboxError(f"the image {news}, which a sandbox needs besides sh", reason="sandbox_start")
@@ -201,7 +208,7 @@ class StreamShell:
         if reply.shell_died:
             await self._link.end_of_lost_call(call)
         try:
-            async with asyncio.timeout(_LATE_OUTPUT_S):
+            async with asyncio.timeout(_LATE_OUTPUT_S if call.is_open else _MARK_S):
                 await asyncio.shield(call.over)
         except TimeoutError:
             await self._cut(call)

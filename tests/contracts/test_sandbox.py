@@ -221,7 +221,7 @@ def test_interrupted_state_does_not_spoil_the_next_call(name: str) -> None:
         result = await sh(box, "export V=after; sleep 60", keep_state=True, timeout_s=0.3)
         assert result.timed_out
         assert await text(box, "echo $V", keep_state=True) == "before\n"
-        await sh(box, "export V=lost; kill -9 $BASHPID", keep_state=True)
+        await sh(box, "export V=lost; sh -c 'kill -9 $PPID'", keep_state=True)
         assert await text(box, "echo $V", keep_state=True) == "before\n"
 
     within(name, work)

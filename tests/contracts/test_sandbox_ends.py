@@ -106,14 +106,15 @@ time.sleep(600)'"""
         "while :; do :; done",
         "cat /dev/zero | sleep 600",
         "exec sleep 600",
-        "kill -STOP $BASHPID",
+        "sh -c 'kill -STOP $PPID'; sleep 600",
         "echo $$ > /dev/null; sleep 600",
     ],
 )
 def test_timeout_kills_everything_that_the_call_started(name: str, command: str) -> None:
     async def work(box: Sandbox) -> None:
-        if "python3" in command and not await text(box, "command -v python3"):
-            pytest.skip("no python3 in the sandbox")
+        for program in ("python3", "nohup"):
+            if program in command and not await text(box, f"command -v {program}"):
+                pytest.skip(f"no {program} in the sandbox")
         await sh(box, "sleep 4321 >/dev/null 2>&1 & (setsid sleep 4322 >/dev/null 2>&1 &)")
         before = await sleepers(box)
         assert {"4321", "4322"} <= set(before)
@@ -185,7 +186,7 @@ def test_disk_filler_meets_a_full_disk(name: str) -> None:
     async def work(box: Sandbox) -> None:
         for place in ("/tmp", "/dev/shm", *(() if "disk" in box.info.missing else (".",))):
             result = await sh(box, f"head -c 500000000 /dev/zero > {place}/big; echo $?", timeout_s=30)
-            assert b"No space left" in result.output
+            assert result.output.endswith(b"1\n")  # in busybox's words, no space is an I/O error
         assert await text(box, "echo ok; rm -f big; echo fine > f; cat f") == "ok\nfine\n"
 
     within(name, work, memory_mb=256)
