@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import tarfile
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import SandboxInfo
@@ -12,7 +14,6 @@ from hermes_run.errors import SandboxError
 from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import start_error
 from hermes_run.sandboxes._docker_wire import DockerWire, close_streams
-from hermes_run.sandboxes._script import quote
 from hermes_run.sandboxes._spill import most_spilled
 from hermes_run.sandboxes._stream_shell import StreamShell
 
@@ -97,7 +98,7 @@ class DockerBox:
     async def _wait_for(self, shell: StreamShell) -> None:
         try:
             if not await shell.start():
-                await self._make_cwd()
+                await self._make_cwd(shell)
                 if not await shell.start():
                     raise self._failure(f"its working directory {self._cwd} cannot be made")
         except SandboxError as error:
@@ -105,17 +106,14 @@ class DockerBox:
                 raise
             raise self._failure("it ended before its shell answered") from None
 
-    async def _make_cwd(self) -> None:
-        """For an image whose own user may not: as root, who gives it to that user."""
-        folder = quote(self._cwd.encode()).decode()
-
-        def make(client: APIClient) -> None:
-            user = "while read -r k u x; do [ $k = Uid: ] && break; done </proc/1/status"
-            text = f"mkdir -p -- {folder} && {user} && chown $u {folder}"
-            made = client.exec_create(self._name, ["/bin/sh", "-c", text], user="0")
-            client.exec_start(made["Id"])
-
-        await self._ask(make)
+    async def _make_cwd(self, shell: StreamShell) -> None:
+        """For an image whose own user may not: by the daemon, which gives it to that user."""
+        archive = io.BytesIO()
+        with tarfile.TarFile(fileobj=archive, mode="w") as tar:
+            entry = tarfile.TarInfo(self._cwd.lstrip("/"))
+            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, shell.uid, 0
+            tar.addfile(entry)
+        await self._ask(lambda client: client.put_archive(self._name, "/", archive.getvalue()))
 
     async def _ask(self, work: Any) -> Any:
         from docker.errors import DockerException

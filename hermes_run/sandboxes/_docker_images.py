@@ -132,6 +132,11 @@ def _pull(client: APIClient, image: str, daemon: Mapping[str, Any]) -> None:
             _follow(client, answer, image, daemon)
     except APIError as error:
         raise _refusal(image, explain(error), daemon) from error
+    except OSError as error:  # requests' errors are of that kind
+        raise FetchLater(
+            f'the image "{image}" cannot be fetched: nothing comes any more; check the network, its registry'
+            " and the Docker daemon"
+        ) from error
 
 
 def _follow(client: APIClient, answer: Any, image: str, daemon: Mapping[str, Any]) -> None:

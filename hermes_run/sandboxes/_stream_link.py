@@ -89,6 +89,7 @@ class StreamLink:
         self.said = b""
         self.exports = b""
         self.first = ""
+        self.uid = 0
         self.shell_path = ""
         self.lost = ""
         wire.attach(self)
@@ -272,7 +273,8 @@ class StreamLink:
         match word, words:
             case b"boot", [pid, path]:
                 self.exports, self.first, self.shell_path = before, pid.decode(), path.decode()
-            case b"nocwd", []:
+            case b"nocwd", [uid]:
+                self.uid = int(uid) if uid.isdigit() else 0
                 if self._news.done():  # after a restart: nobody is there to make it
                     self.lose("its working directory cannot be entered any more")
                 self._tell("nocwd")

@@ -93,7 +93,8 @@ done"""
 
 _PROGRAM = f"""__h=$1; shift; exec 3<&0 4>&2 5>&1 6<>/dev/null; exec 0<&6 1>&6 2>&6;
 until cd -- "$__w" || {{ mkdir -p -- "$__w" && cd -- "$__w"; }}; do
- echo "$__t nocwd" >&4; IFS= read -r __X <&3 || exit 1; done;
+ while read -r __X __y __z; do [ "$__X" = Uid: ] && break; done </proc/self/status;
+ echo "$__t nocwd $__y" >&4; IFS= read -r __X <&3 || exit 1; done;
 for __X in cat mkfifo rm; do command -v $__X || {{ echo "$__t lacks $__X" >&4; exit 1; }}; done;
 export -p >&4; read -r __p __X </proc/self/stat; echo "$__t boot $__p $__h" >&4;
 while :; do

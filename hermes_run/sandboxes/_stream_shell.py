@@ -85,6 +85,11 @@ class StreamShell:
         return b"".join(line for line in lines if self._token.encode() not in line)
 
     @property
+    def uid(self) -> int:
+        """When it cannot make its working directory: the user that it runs as."""
+        return self._link.uid
+
+    @property
     def lost(self) -> str:
         """Why it is gone, or ""."""
         return self._link.lost
