@@ -101,13 +101,14 @@ def connect(address: str, connections: int = 1) -> APIClient:
     """A client that has spoken with the daemon. Blocks. Raises BackendMissing with the cure."""
     if address.startswith("ssh:"):
         raise BackendMissing(
-            "a Docker daemon over ssh:// cannot stream to sandboxes; forward its socket instead:"
-            " ssh -L /tmp/docker.sock:/var/run/docker.sock HOST, and DOCKER_HOST=unix:///tmp/docker.sock"
+            "a Docker daemon over ssh:// cannot stream to sandboxes",
+            cure="forward its socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST, and"
+            " DOCKER_HOST=unix:///tmp/docker.sock",
         )
     try:
         _knock(address)
     except OSError as error:  # before the SDK is imported, which forgets the socket when that fails
-        raise BackendMissing(no_daemon(address, error)) from error
+        raise no_daemon(address, error) from error
     import docker
     from docker.errors import DockerException
     from docker.utils import kwargs_from_env
@@ -118,7 +119,7 @@ def connect(address: str, connections: int = 1) -> APIClient:
             base_url=address, version="auto", timeout=_TIMEOUT_S, tls=tls or False, max_pool_size=connections
         )
     except (DockerException, OSError, ValueError) as error:
-        raise BackendMissing(no_daemon(address, error)) from error
+        raise no_daemon(address, error) from error
 
 
 def _knock(address: str) -> None:
@@ -134,11 +135,11 @@ def _knock(address: str) -> None:
             socket.create_connection((name.strip("[]"), int(port)), timeout=_KNOCK_S).close()
 
 
-def no_daemon(address: str, error: BaseException) -> str:
+def no_daemon(address: str, error: BaseException) -> BackendMissing:
     """Why the daemon cannot be used, and the cure."""
     said = str(error)
     cure = next((cure for word, cure in _CURES.items() if word in said), "is it running?")
-    return f"no Docker daemon at {address}: {cure}"
+    return BackendMissing(f"no Docker daemon at {address}", cure=cure)
 
 
 def explain(error: Exception) -> str:

@@ -16,7 +16,7 @@ from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_box import DockerBox
 from hermes_run.sandboxes._docker_config import what_is_missing
-from hermes_run.sandboxes._docker_engine import Engine, explain, no_daemon
+from hermes_run.sandboxes._docker_engine import Engine, no_daemon
 from hermes_run.sandboxes._docker_images import ImageRack
 from hermes_run.sandboxes._docker_leftovers import Network, sweep
 from hermes_run.sandboxes._docker_leftovers import leftovers as find_leftovers
@@ -66,10 +66,10 @@ class DockerBackend:
         try:
             daemon = await self._rack.daemon()
         except (DockerException, OSError) as error:
-            raise BackendMissing(no_daemon(self._engine.address, error)) from error
+            raise no_daemon(self._engine.address, error) from error
         kind = daemon.get("OSType") or "linux"
         if kind != "linux":
-            raise BackendMissing(f"the Docker daemon runs {kind} containers; switch it to Linux containers")
+            raise BackendMissing(f"the Docker daemon runs {kind} containers", cure="switch it to Linux ones")
         return what_is_missing(daemon)
 
     def open(self, request: SandboxRequest) -> AbstractAsyncContextManager[Sandbox]:
@@ -114,7 +114,7 @@ class DockerBackend:
         try:
             return await self._rack.present(list(images))
         except (DockerException, OSError) as error:
-            raise BackendMissing(f"the Docker daemon does not answer: {explain(error)}") from error
+            raise no_daemon(self._engine.address, error) from error
 
     def leftovers(self) -> Sequence[Leftover]:
         """Containers, networks and locks of runs whose process is gone."""

@@ -11,11 +11,7 @@ if TYPE_CHECKING:
     from hermes_run.spec.locate import KeyPath
 
 NOT_YET: dict[tuple[str, ...], Any] = {
-    ("tools", "custom"): [],
-    ("tools", "mcp"): [],
     ("checks",): [],
-    ("limits", "requests_per_minute"): None,
-    ("limits", "tokens_per_minute"): None,
     ("engine", "processes"): 1,
 }
 """Key -> the one value it can have for now, its default."""
@@ -25,7 +21,6 @@ SETTINGS_NOT_YET = (
     "vision",
     "images",
     "speech",
-    "sandbox.docker_socket",
     "sandbox.singularity_binary",
     "sandbox.image_cache",
     "sandbox.allow_local_images",
@@ -42,11 +37,6 @@ def refuse_what_is_not_there(draft: Draft) -> None:
             draft.note(path, _TEXT)
     for path, table in ((("sandbox", "backend"), BACKENDS), (("engine", "name"), ENGINES)):
         _refuse_row(draft, path, table)
-    if isinstance(draft.value(("model", "base_url")), list):
-        draft.note(
-            ("model", "base_url"),
-            "a list of endpoints is not available yet in this version of hermes-run; write one",
-        )
 
 
 def _refuse_row(draft: Draft, path: KeyPath, table: dict[str, Any]) -> None:
