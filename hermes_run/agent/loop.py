@@ -12,7 +12,8 @@ from hermes_run.errors import ContextExceeded, ProviderError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from hermes_run.core.contracts import Aside, Chat
+    from hermes_run.core.answers import Aside
+    from hermes_run.core.contracts import Chat
 
 INVALID_TURNS_IN_A_ROW = 3
 """Turns in a row with no valid call that end a rollout. Contract, section 5."""

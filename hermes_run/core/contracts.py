@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct, field
 
-from hermes_run.core.messages import ToolCall, Usage
+from hermes_run.core.answers import Aside, ToolAnswer
+from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
 
 if TYPE_CHECKING:
@@ -205,37 +206,6 @@ class ModelClient(Protocol):
 # --------------------------------------------------------------------------- tools
 
 
-class InnerCall(Struct, frozen=True):
-    """A call that a tool made of another one: no turn shows it, and it counts in `tool_stats`."""
-
-    name: str
-    failed: bool
-    known: bool = True
-
-
-class Aside(Struct):
-    """What happened beside the conversation: calls made by tools, and what helper models used."""
-
-    calls: list[InnerCall] = []
-    usage: Usage = Usage()
-
-
-class ToolAnswer(Struct, frozen=True):
-    """What came of one call.
-
-    Attributes:
-        text: the JSON text that the model reads; valid UTF-8.
-        failed: whether the tool said that it failed, or was not run.
-        valid: whether the name was offered and the arguments fit.
-        known: whether the name was offered.
-    """
-
-    text: str
-    failed: bool
-    valid: bool = True
-    known: bool = True
-
-
 async def _no_tools(call: ToolCall) -> ToolAnswer:
     return ToolAnswer(f'{{"error": "there is no tool {call.name}"}}', failed=True, valid=False, known=False)
 
@@ -256,6 +226,17 @@ class ToolSession(Struct, frozen=True):
     """What tools of this rollout share with each other (background sessions, one browser context)."""
     outside: Outside | None = None
     """What the tools of all rollouts share beyond their sandboxes."""
+
+
+class ToolKind(Protocol):
+    """What makes the tool of each rollout: a class of ours, or a user's own or an MCP server's tool."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        """How it is offered."""
+
+    def __call__(self, session: ToolSession, /) -> Any:
+        """The tool for one rollout."""
 
 
 class Tool(Protocol):

@@ -54,7 +54,11 @@ class Driver:
         self.first_batch = 1 + max([-1, *batch_numbers(opened.folder), *opened.journal.batches])
         self.checkpoint = Checkpoint(opened.folder, spec.run_name, spec.samples)
         self.pending = self._count_pending()
-        self.writer = Writer(opened.folder, opened.journal, ShareGPT(), self.checkpoint, self._size_of)
+        self.writer = Writer(opened.folder, opened.journal, self._form, self.checkpoint, self._size_of)
+
+    def _form(self) -> ShareGPT:
+        """The form of lines, once it is known which tools they count."""
+        return ShareGPT(tuple(self._opened.extra))
 
     def _count_pending(self) -> int:
         opened, pending = self._opened, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +24,9 @@ from hermes_run.tools.toolkit import offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from hermes_run.dataset.plan import Plan
     from hermes_run.runner.opening import OpenRun
-    from hermes_run.spec.model import Spec
 
 
 def finish(
@@ -41,7 +39,8 @@ def finish(
     exit_code, stopped, ran = ending
     spec, plan, journal, folder = opened.spec, opened.plan, opened.journal, opened.folder
     observer.phase("merging")
-    merged = merge(folder, journal, planned(plan))
+    extra = tuple(opened.extra)
+    merged = merge(folder, journal, planned(plan), extra)
     for entry in merged.lost:
         write_off(folder, journal, entry)
     journal.begin_sync()()
@@ -63,8 +62,8 @@ def finish(
         "spent": spent(journal.fold.spent),
     }
     replace_file(folder / layout.STATISTICS, statistics_json(content))
-    write_tools(folder, spec)
-    replace_file(folder / layout.CARD, card(content, Entry).encode())
+    write_tools(opened)
+    replace_file(folder / layout.CARD, card(content, Entry, extra).encode())
     leave_checkpoint(opened)
     outcomes = content["outcomes"]
     return RunReport(
@@ -95,13 +94,13 @@ def planned(plan: Plan) -> Iterator[Planned]:
             yield Planned(rollout.key, plan.prompt_index(position), row.rest)
 
 
-def write_tools(folder: Path, spec: Spec) -> None:
-    """tools.json: the schema of every tool that the distribution can offer."""
+def write_tools(opened: OpenRun) -> None:
+    """tools.json: the schema of every tool that can be offered, what is drawn first."""
+    folder, spec = opened.folder, opened.spec
     drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
-    tools: list[dict[str, Any]] = [
-        {"type": "function", "function": msgspec.to_builtins(load("tool", TOOLS, name).spec)}
-        for name in offered_tools(drawable, spec.toolsets)
-    ]
+    specs = [load("tool", TOOLS, name).spec for name in offered_tools(drawable, spec.toolsets)]
+    specs += opened.extra.values()
+    tools = [{"type": "function", "function": msgspec.to_builtins(each)} for each in specs]
     replace_file(folder / layout.TOOLS, msgspec.json.format(msgspec.json.encode(tools), indent=2) + b"\n")
 
 

@@ -18,7 +18,8 @@ from hermes_run.runner.backends import (
 )
 from hermes_run.runner.budgeting import check_limits, open_budget
 from hermes_run.runner.driver import Driver
-from hermes_run.runner.finish import finish
+from hermes_run.runner.extra_tools import check_host_code, own_kinds
+from hermes_run.runner.finish import finish, write_tools
 from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
 from hermes_run.runner.options import RunOptions
@@ -55,6 +56,7 @@ async def run(
         plan = plan_of(spec, options)
         tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
+        check_host_code(spec, options)
         check_artifacts(spec)
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
@@ -80,6 +82,7 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     spec = shard_of_spec(spec, options)
     plan = plan_of(spec, options)
     check_toolsets(spec, settings)
+    check_host_code(spec, options)
     check_artifacts(spec)
     backends = make_backends(spec, settings, plan)
     described = describe_plan(spec, settings, plan, options)
@@ -127,6 +130,9 @@ async def open_resources(
         missing = await check_backends(spec, backends)
         for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
             observer.warn(text)
+        extra = own_kinds(spec)
+        opened.extra |= {name: kind.spec for name, kind in extra.items()}
+        write_tools(opened)
         model = make_model(spec, opened.settings, endpoint)
         outside = make_outside(spec, opened.settings)
         try:
@@ -140,6 +146,7 @@ async def open_resources(
                 filters=opened.filters,
                 budget=budget,
                 outside=outside,
+                extra=extra,
                 opening=make_opening(spec),
             )
         finally:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import JournalDamaged, UsageError
+from hermes_run.runner.extra_tools import remembered as remembered_tools
 from hermes_run.runner.resources import make_filters
 from hermes_run.runner.snapshot import Snapshot, remembered
 from hermes_run.store import layout
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from hermes_run.core.contracts import Filter
+    from hermes_run.core.contracts import Filter, ToolSpec
     from hermes_run.dataset.plan import Plan
     from hermes_run.runner.observe import Observer
     from hermes_run.runner.options import RunOptions
@@ -47,6 +48,8 @@ class OpenRun:
     pilot: int = 0
     confirm: Confirm | None = None
     warnings: list[str] = field(default_factory=list)
+    extra: dict[str, ToolSpec] = field(default_factory=dict)
+    """The run's own tools and those of MCP servers, of earlier runs in this directory too."""
 
     def is_pending(self, key: bytes) -> bool:
         """Whether a planned rollout is to be run: plan minus done."""
@@ -135,6 +138,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         snapshot=snapshot,
         filters=filters,
         retry=options.retry,
+        extra=remembered_tools(folder),
         pilot=options.pilot,
         confirm=options.confirm,
         warnings=warnings,

@@ -11,7 +11,6 @@ from hermes_run.agent.prompts import opening_text
 from hermes_run.core.messages import Assistant, Message, System, User
 from hermes_run.core.registry import FILTERS, TOOLS, load
 from hermes_run.core.toolsets import draw
-from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.models.config import ModelConfig
 from hermes_run.models.prices import Price, PricedClient, Prices
 from hermes_run.runner.backends import backend_name
@@ -20,7 +19,7 @@ from hermes_run.tools.toolkit import offered_tools
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hermes_run.core.contracts import Backend, Filter, ModelClient, Outside
+    from hermes_run.core.contracts import Backend, Filter, ModelClient, Outside, ToolKind
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.budget import Budget
     from hermes_run.spec.endpoint import Endpoint
@@ -39,6 +38,7 @@ class Resources:
         filters: in the order in which they judge.
         budget: admits rollouts while they fit.
         outside: the way to the web, for the tools.
+        extra: the run's own tools and those of MCP servers, by name.
     """
 
     spec: Spec
@@ -50,9 +50,13 @@ class Resources:
     filters: tuple[Filter, ...]
     budget: Budget
     outside: Outside | None = None
-    form: ShareGPT = field(default_factory=ShareGPT)
+    extra: Mapping[str, ToolKind] = field(default_factory=dict)
     opening: tuple[Message, ...] = ()
-    countable: frozenset[str] = frozenset(TOOLS)
+
+    @property
+    def countable(self) -> frozenset[str]:
+        """The names that have a column in `tool_stats`."""
+        return frozenset((*TOOLS, *self.extra))
 
     def toolsets_of(self, key: str) -> tuple[str, ...]:
         """The toolsets drawn for a rollout key."""
@@ -66,8 +70,8 @@ class Resources:
             backend.prefetch([image])
 
     def tools_of(self, toolsets: tuple[str, ...]) -> tuple[str, ...]:
-        """The tools that those toolsets offer."""
-        return offered_tools(toolsets, self.spec.toolsets)
+        """The tools that those toolsets offer, and the further ones."""
+        return tuple(sorted({*offered_tools(toolsets, self.spec.toolsets), *self.extra}))
 
 
 def make_filters(spec: Spec) -> tuple[Filter, ...]:

@@ -110,7 +110,8 @@ class Attempt:
             if diff is not None:
                 await diff.remember()
             names = resources.tools_of(self.toolsets)
-            toolkit = Toolkit(names, ToolSession(task, sandbox, names, outside=resources.outside))
+            session = ToolSession(task, sandbox, names, outside=resources.outside)
+            toolkit = Toolkit(names, session, resources.extra)
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)
                 self.rollout = Rollout(

@@ -17,7 +17,9 @@ from hermes_run.spec.flags import OPTIONS_ONLY, OTHER_NAMES
 from hermes_run.spec.later import refuse_what_is_not_there
 from hermes_run.spec.layers import read_layers
 from hermes_run.spec.locate import Mistakes
+from hermes_run.spec.mcp import check_mcp
 from hermes_run.spec.model import Settings, Spec
+from hermes_run.spec.own_tools import check_own_tools, written_tools
 from hermes_run.spec.prefill import read_prefill
 from hermes_run.spec.schema import load_schema
 from hermes_run.spec.shape import MACHINE, check_shape
@@ -95,6 +97,8 @@ def _check_meaning(draft: Draft) -> Distribution | None:
     meaning.check_routing(draft)
     meaning.check_toolsets(draft)
     meaning.check_tools(draft)
+    check_own_tools(draft)
+    check_mcp(draft)
     return distributions.resolve(draft)
 
 
@@ -109,6 +113,8 @@ def _build(
     cassette = draft.path_at(("tools", "web", "cassette"))
     if cassette is not None:
         plain["tools"]["web"]["cassette"] = cassette
+    if "custom" in plain.get("tools", {}):
+        plain["tools"]["custom"] = [{"tool": tool, "host": host} for tool, host in written_tools(draft)]
     plain["reuse"] = [draft.path_at(("reuse", at)) for at in range(len(plain.get("reuse", ())))]
     model = plain.setdefault("model", {})
     model["extra_body"] = draft.value(("model", "extra_body"), {})

@@ -114,11 +114,34 @@ class WebSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CustomTool:
+    """An own tool: `tool` is `/path/of/file.py:function`; with `host` it runs outside the sandbox."""
+
+    tool: str
+    host: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """An MCP server: a command in the sandbox (with `host`, outside it), or an address.
+
+    `env` names the variables whose values it is given, and no others.
+    """
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: tuple[str, ...] = ()
+    host: bool = False
+    url: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsSpec:
     """`allowed_hosts` (`host` or `host:port`) may be reached by web and browser though not public."""
 
-    custom: tuple[Any, ...] = ()
-    mcp: tuple[Any, ...] = ()
+    custom: tuple[CustomTool, ...] = ()
+    mcp: tuple[McpServer, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     web: WebSpec = field(default_factory=WebSpec)
 

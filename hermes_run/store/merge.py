@@ -13,6 +13,7 @@ from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader, batch_path
 from hermes_run.store.disk import replacing
 from hermes_run.store.entry import JournalLine
+from hermes_run.store.placing import placed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,6 +57,15 @@ class _Line(Struct, frozen=True):
     tool_error_counts: msgspec.Raw
 
 
+class _Batch(Struct, frozen=True):
+    batch_num: int
+
+
+class _InBatch(Struct, frozen=True):
+    metadata: _Batch
+
+
+_decode_batch = msgspec.json.Decoder(_InBatch).decode
 _decode_line = msgspec.json.Decoder(_Line).decode
 
 
@@ -70,9 +80,20 @@ def with_row(line: bytes, prompt_index: int, row: str) -> bytes:
     return _encode(msgspec.structs.replace(parts, prompt_index=prompt_index, metadata=metadata))
 
 
-def merge(folder: Path, journal: JournalView, planned: Iterable[Planned]) -> Merged:
+def _widened(line: bytes, extra_tools: tuple[str, ...]) -> bytes:
+    """The line with zeros for tools that were not yet there when it was written."""
+    if all(b'"%b":{"count":' % name.encode() in line for name in extra_tools):
+        return line
+    parts = _decode_line(line)
+    return placed(line, (None, parts.key, _decode_batch(line).metadata.batch_num), extra_tools)
+
+
+def merge(
+    folder: Path, journal: JournalView, planned: Iterable[Planned], extra_tools: tuple[str, ...] = ()
+) -> Merged:
     """Write trajectories.jsonl (completed and partial, dataset order), verifying every line.
 
+    `extra_tools` are columns of the tool counts beyond the built-in ones, which every line gets.
     An entry whose line fails its hash is left out, and returned in `lost`.
     """
     merged = Merged(Statistics())
@@ -89,7 +110,7 @@ def merge(folder: Path, journal: JournalView, planned: Iterable[Planned]) -> Mer
                     continue
                 record = glance(line)
                 if entry.status in MERGED:
-                    write(with_row(line, each.prompt_index, each.row) + b"\n")
+                    write(with_row(_widened(line, extra_tools), each.prompt_index, each.row) + b"\n")
             count(merged.statistics, entry, record)
     for name in sorted({batch_path(folder, entry.batch).name for entry in merged.lost}):
         merged.warnings.append(f"{folder / name}: damaged lines; their prompts are pending again")

@@ -41,13 +41,14 @@ class Writer:
         self,
         folder: Path,
         journal: Journal,
-        form: ShareGPT,
+        form: Callable[[], ShareGPT],
         checkpoint: Checkpoint,
         size_of: Callable[[int], int],
     ) -> None:
         self._folder = folder
         self._journal = journal
-        self._form = form
+        self._make_form = form
+        self._form: ShareGPT | None = None
         self._checkpoint = checkpoint
         self._size_of = size_of
         self._files: dict[int, Appender] = {}
@@ -63,7 +64,8 @@ class Writer:
             self._journal.append(failed_line(outcome))
         else:
             write_artifacts(self._folder, outcome.artifacts)
-            line, entry = kept_line(outcome, outcome.trajectory, self._form)
+            form = self._form = self._form or self._make_form()
+            line, entry = kept_line(outcome, outcome.trajectory, form)
             file = self._files.get(outcome.batch)
             if file is None:
                 file = self._files[outcome.batch] = Appender(batch_path(self._folder, outcome.batch))

@@ -14,7 +14,8 @@ import re
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hermes_run.core.contracts import ExecResult, InnerCall, ToolSpec
+from hermes_run.core.answers import InnerCall
+from hermes_run.core.contracts import ExecResult, ToolSpec
 from hermes_run.core.messages import ToolCall
 from hermes_run.core.text import clean, restore_within
 from hermes_run.errors import ToolError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from hermes_run.core.contracts import Aside, ToolAnswer
+from hermes_run.core.answers import Aside, ToolAnswer
 from hermes_run.core.messages import Usage
 from hermes_run.core.registry import TOOLS, load
 from hermes_run.core.text import clean, restore, restore_within
@@ -18,7 +18,7 @@ from hermes_run.tools.arguments import BadArguments, parse_arguments
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hermes_run.core.contracts import Tool, ToolSession, ToolSpec
+    from hermes_run.core.contracts import Tool, ToolKind, ToolSession, ToolSpec
     from hermes_run.core.messages import ToolCall
 
 NOT_AVAILABLE = "not available yet in this version of hermes-run"
@@ -33,10 +33,18 @@ def has_failed(result: Mapping[str, Any]) -> bool:
 
 
 class Toolkit:
-    """The tools offered to one rollout, each made when it is first called."""
+    """The tools offered to one rollout, each made when it is first called.
 
-    def __init__(self, names: Sequence[str], session: ToolSession) -> None:
-        self._classes: dict[str, Any] = {name: load("tool", TOOLS, name) for name in sorted(set(names))}
+    `extra` are the run's own and MCP tools.
+    """
+
+    def __init__(
+        self, names: Sequence[str], session: ToolSession, extra: Mapping[str, ToolKind] | None = None
+    ) -> None:
+        extra = extra or {}
+        self._classes: dict[str, Any] = {
+            name: extra.get(name) or load("tool", TOOLS, name) for name in sorted(set(names))
+        }
         self._made: dict[str, Tool] = {}
         self.specs: tuple[ToolSpec, ...] = tuple(kind.spec for kind in self._classes.values())
         """How they are offered, sorted by name: the same bytes for the same names."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hermes_run.agent.loop import INVALID_TURNS_IN_A_ROW, Rollout
-from hermes_run.core.contracts import Aside, InnerCall
+from hermes_run.core.answers import Aside, InnerCall
 from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
 from hermes_run.core.trajectory import StopReason, ToolCount
 from hermes_run.errors import ContextExceeded, CredentialsRefused, ProviderError, SandboxError

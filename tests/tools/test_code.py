@@ -12,7 +12,8 @@ from hermes_run.tools import code as code_tool
 from tests.tools.place import OtherShell
 
 if TYPE_CHECKING:
-    from hermes_run.core.contracts import ExecResult, InnerCall, Sandbox
+    from hermes_run.core.answers import InnerCall
+    from hermes_run.core.contracts import ExecResult, Sandbox
     from tests.tools.place import Place
 
 
