@@ -42,7 +42,7 @@ _LATE_OUTPUT_S = 0.2
 _MARK_S = 30.0
 """How long an output that nobody holds may take to come: it is on its way."""
 _CUT_S = 2.0
-"""How long the end of an output may take to come once it was cut."""
+"""How long nothing at all may come of an output once it was cut."""
 _TIMED_OUT = 124
 
 
@@ -221,16 +221,21 @@ class StreamShell:
         return reply.status
 
     async def _cut(self, call: Call) -> None:
-        """End an output that background children hold; another process reads on what they write."""
+        """End an output that background children hold; another process reads on what they write.
+
+        What was written before may still be on its way, and much.
+        """
         call.is_urgent = True
         self._link.cut()
-        try:
-            async with asyncio.timeout(_CUT_S):
-                await asyncio.shield(call.over)
-        except TimeoutError:
-            self._place.destroy()
-            self._link.lose("its shell did not answer after a command")
-            raise self._link.error() from None
+        had = -1
+        while not call.over.done():
+            if call.output.total == had:
+                self._place.destroy()
+                self._link.lose("its shell did not answer after a command")
+                raise self._link.error()
+            had = call.output.total
+            await asyncio.wait([call.over], timeout=_CUT_S)
+        call.over.result()
 
     async def _settle(self) -> None:
         """Wait for the end of a call that was given up (cancelled) and killed, to be in step again."""
