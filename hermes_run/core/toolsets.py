@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_run.core.keys import key_rng
+from hermes_run.core.keys import key_chance
 from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UnknownName
 
@@ -79,7 +79,7 @@ def draw(toolsets: Mapping[str, float], seed: int, key: str) -> tuple[str, ...]:
     drawn = [
         name
         for name, percent in toolsets.items()
-        if key_rng(seed, key, f"toolset:{name}").random() * 100 < percent
+        if percent >= 100 or (percent > 0 and key_chance(seed, key, f"toolset:{name}") * 100 < percent)
     ]
     if not drawn:
         drawn = [max(toolsets, key=lambda name: toolsets[name])]

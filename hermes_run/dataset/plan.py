@@ -247,7 +247,7 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     lines = islice(read_lines(path, hasher), selection.max_samples)
     for prompt_index, (number, offset, line) in enumerate(lines):
         try:
-            row = parse_row(line, selection.prompt_field)
+            row = parse_row(line, selection.prompt_field, with_rest=False)
         except BadRow as bad:
             plan.invalid.append(InvalidRow(number, prompt_index, str(bad)))
             continue
@@ -260,7 +260,8 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
                 plan.removed += 1
                 continue
             known.add(content)
-        _count_image(plan, row, number)
+        if row.image:
+            _count_image(plan, row, number)
         plan.add(content, offset, prompt_index)
     plan.dataset_hash = hasher.hexdigest()
     if plan.invalid and not skip_bad_rows:
@@ -269,16 +270,14 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     if part:
         plan.invalid.clear()  # they belong to the first part
     plan.rows = len(plan) + len(plan.invalid)
+    plan.without_image = len(plan) - sum(plan.images.values())
     plan.settle()
     return plan
 
 
 def _count_image(plan: Plan, row: Row, line: int) -> None:
-    if row.image:
-        plan.images[row.image] = plan.images.get(row.image, 0) + 1
-        plan.first_image_line.setdefault(row.image, line)
-    else:
-        plan.without_image += 1
+    plan.images[row.image] = plan.images.get(row.image, 0) + 1
+    plan.first_image_line.setdefault(row.image, line)
 
 
 def describe_bad_rows(plan: Plan) -> str:

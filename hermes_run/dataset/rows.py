@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WORK_FIELDS = ("image", "docker_image", "cwd", "setup", "files")
 """With the prompt, the columns that define a row's work; all others are carried in `metadata.row`."""
 
+_MEANINGFUL = frozenset((*WORK_FIELDS, "id", "check"))
+"""Columns beside the prompt that are more than carried along."""
+
 _decode = msgspec.json.Decoder().decode
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
@@ -77,12 +80,15 @@ def _whole(digits: str) -> int:
         raise BadRow("it holds a number of more than 4300 digits") from None
 
 
-def _count_members(value: Any) -> int:
-    if isinstance(value, dict):
-        return len(value) + sum(map(_count_members, value.values()))
-    if isinstance(value, list):
-        return sum(map(_count_members, value))
-    return 0
+def _count_members(values: Iterable[Any]) -> int:
+    """How many members the objects within some values have."""
+    count = 0
+    for value in values:
+        if isinstance(value, dict):
+            count += len(value) + _count_members(value.values())
+        elif isinstance(value, list):
+            count += _count_members(value)
+    return count
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
@@ -93,8 +99,10 @@ def parse_object(line: bytes) -> dict[str, Any]:
     """
     try:
         value = _decode(line)
-        if isinstance(value, dict) and len(_MEMBER.findall(line)) == _count_members(value):
-            return value
+        if isinstance(value, dict):
+            members = len(value) + _count_members(value.values())
+            if members == len(_MEMBER.findall(line)):
+                return value
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     except RecursionError:
@@ -249,15 +257,19 @@ def _spelled(text: str) -> dict[str, str]:
     return spelled
 
 
-def parse_row(line: bytes, prompt_field: str = "prompt") -> Row:
-    """The row of a line. Raises BadRow, whose text says what is wrong and what would be right."""
+def parse_row(line: bytes, prompt_field: str = "prompt", *, with_rest: bool = True) -> Row:
+    """The row of a line; planning needs it without its other columns.
+
+    Raises BadRow, whose text says what is wrong and what would be right.
+    """
     row = parse_object(line)
     prompt = _prompt(row, prompt_field)
+    rest = _rest(line, row, prompt_field) if with_rest else "{}"
+    if _MEANINGFUL.isdisjoint(row):
+        return Row(prompt, rest=rest)
     if row.get("check") is not None:
         raise BadRow('"check" is not available yet in this version; leave it out')
     cwd = _text(row, "cwd")
     if cwd and not cwd.startswith("/"):
         raise BadRow(f'"cwd" is {shown(cwd)}; it takes an absolute path inside the sandbox')
-    return Row(
-        prompt, _image(row), cwd, _setup(row), _files(row), _row_id(row), _rest(line, row, prompt_field)
-    )
+    return Row(prompt, _image(row), cwd, _setup(row), _files(row), _row_id(row), rest)

@@ -62,12 +62,15 @@ class Driver:
 
     def _count_pending(self) -> int:
         opened, pending = self._opened, 0
+        fold = opened.journal.fold
         for rollout in opened.plan.rollouts():
-            status = opened.journal.fold.status(rollout.key)
-            pending += opened.is_pending(rollout.key)
-            if status is not None:
-                batch = opened.journal.at(opened.journal.fold.offset(rollout.key)).batch
-                self.checkpoint.add(opened.plan.prompt_index(rollout.position), batch, status)
+            status = fold.status(rollout.key)
+            if status is None:
+                pending += 1
+                continue
+            pending += status in opened.retry
+            place = opened.plan.prompt_index(rollout.position)
+            self.checkpoint.add(place, fold.batch(rollout.key), status)
         return pending
 
     def _size_of(self, batch: int) -> int:

@@ -27,7 +27,8 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
     """
     folder = spec.output.dir / spec.run_name
     view = JournalView(folder / layout.JOURNAL)
-    drawn: Counter[str] = Counter()
+    toolsets = spec.distribution.toolsets
+    drawn: Counter[tuple[str, ...]] = Counter()
     done = pending = 0
     try:
         if not options.fresh:
@@ -40,10 +41,10 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
             is_pending = status is None or status in options.retry or is_elsewhere
             pending += is_pending
             done += not is_pending
-            drawn.update(draw(spec.distribution.toolsets, spec.seed, unpack_key(rollout.key)))
+            drawn[draw(toolsets, spec.seed, unpack_key(rollout.key))] += 1
+        experience = experience_of(spec, plan, view) if pending else None
     finally:
         view.close()
-    experience = experience_of(spec, plan)
     names = {backend_name(spec, settings, image) for image in plan.images}
     if plan.without_image or not plan.images:
         names.add(backend_name(spec, settings, ""))
@@ -54,7 +55,7 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
         "planned": plan.planned,
         "done": done,
         "pending": pending,
-        "toolsets": {name: drawn[name] for name in spec.distribution.toolsets},
+        "toolsets": {name: sum(n for names, n in drawn.items() if name in names) for name in toolsets},
         "backends": sorted(names),
-        "forecast": experience.forecast(pending, spec.workers) if experience and pending else None,
+        "forecast": experience.forecast(pending, spec.workers) if experience else None,
     }

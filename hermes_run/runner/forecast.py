@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.store import layout
 from hermes_run.store.journal import JournalView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hermes_run.core.messages import Usage
     from hermes_run.dataset.plan import Plan
     from hermes_run.spec.model import Spec
-    from hermes_run.store.entry import JournalLine
 
 _Z = 1.96
 _MOST_READ = 20_000
@@ -109,11 +108,14 @@ def _rounded(figures: dict[str, float] | None, digits: int) -> dict[str, float] 
     return figures and {name: round(value, digits) for name, value in figures.items()}
 
 
-def experience_of(spec: Spec, plan: Plan) -> Experience | None:
-    """Of the run itself, else of an earlier one with the same dataset under `output.dir`; None without."""
+def experience_of(spec: Spec, plan: Plan, view: JournalView) -> Experience | None:
+    """Of the run itself, whose journal is open already, else of an earlier one; None without.
+
+    An earlier one has the same dataset, and stands under `output.dir`.
+    """
     own = spec.output.dir / spec.run_name
-    for folder in (own, *_others(own, plan)):
-        found = _read(folder)
+    of_own = (_gathered(str(own), view),) if view.lines else ()
+    for found in chain(of_own, map(_read, _others(own, plan))):
         if found is not None and found.rollouts >= _FEWEST:
             return found
     return None
@@ -134,14 +136,14 @@ def _read(folder: Path) -> Experience | None:
         return None
     view = JournalView(journal)
     try:
-        return _gathered(str(folder), islice(view.entries(), _MOST_READ))
+        return _gathered(str(folder), view)
     finally:
         view.close()
 
 
-def _gathered(source: str, entries: Iterable[JournalLine]) -> Experience:
+def _gathered(source: str, view: JournalView) -> Experience:
     found = Experience(source)
-    for entry in entries:
+    for entry in map(view.at, view.fold.offsets(_MOST_READ)):
         if entry.api_calls:
             found.add(entry.usage, entry.api_calls, entry.duration_s)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hermes_run.core.trajectory import Status
@@ -22,7 +23,7 @@ from hermes_run.store.reusing import Reuse
 from hermes_run.store.verify import forget_hashes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hermes_run.core.contracts import Filter, ToolSpec
@@ -97,6 +98,16 @@ def refuse_if_locked(folder: Path) -> None:
             pass
 
 
+def _is_planned(plan: Plan) -> Callable[[bytes], bool]:
+    """Whether a packed key is planned. All of them are gathered when it is first asked: it seldom is."""
+
+    @cache
+    def planned() -> frozenset[bytes]:
+        return frozenset(each.key for each in plan.rollouts())
+
+    return lambda key: key in planned()
+
+
 def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) -> OpenRun:
     """Journal, batch files and spec of a locked run directory, brought into step."""
     folder = spec.output.dir / spec.run_name
@@ -112,8 +123,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
     try:
         has_entries = journal.lines > 0 or bool(numbers)
         warnings = snapshot.check(folder, journal, has_entries=has_entries, accept=options.accept_spec_change)
-        planned = {each.key for each in plan.rollouts()} if numbers else set()
-        warnings += recover(folder, journal, filters, planned.__contains__).warnings
+        warnings += recover(folder, journal, filters, _is_planned(plan)).warnings
         if journal.lines and snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
             journal.begin_sync()()  # spec.yaml, which remembers these filters, must not be safe before it

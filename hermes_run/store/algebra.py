@@ -17,9 +17,9 @@ import msgspec
 
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
-from hermes_run.store.entry import encode
+from hermes_run.store.entry import encode, split_line
 from hermes_run.store.manifest import changes
-from hermes_run.store.rawlines import entry_of, split_line
+from hermes_run.store.rawlines import entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from binascii import unhexlify
+
 import msgspec
 import xxhash
 from msgspec import Struct
@@ -70,7 +73,7 @@ class JournalLine(Entry, frozen=True, gc=False):
     sum: str = ""
 
 
-class Place(Struct, frozen=True):
+class Place(Struct, frozen=True, gc=False):
     """The part of a journal line that the fold needs: cheap to decode."""
 
     key: str
@@ -96,8 +99,35 @@ decode_entry = msgspec.json.Decoder(Entry).decode
 decode_entries = msgspec.json.Decoder(Entry).decode_lines
 decode_place = msgspec.json.Decoder(Place).decode
 
+_KEY = re.compile(rb'\{"key":"([0-9a-f]{32})#(0|[1-9][0-9]{0,9})"')
 _SUM = b',"sum":"'
 _TAIL = len(_SUM) + 16 + len(b'"}')
+
+
+def split_line(line: bytes) -> tuple[bytes, int] | None:
+    """(packed rollout key, where the key's text ends) of an entry's line as we write it, else None."""
+    if line.startswith(b'#0"', 40) and line.startswith(b'{"key":"') and (digits := line[8:40]).islower():
+        try:
+            return unhexlify(digits) + b"\0\0\0\0", 42
+        except ValueError:
+            return None
+    match = _KEY.match(line)
+    if match is None:
+        return None
+    content, ordinal = match.groups()
+    if ordinal == b"0":
+        return unhexlify(content) + b"\0\0\0\0", match.end() - 1
+    number = int(ordinal)
+    return (unhexlify(content) + number.to_bytes(4, "big"), match.end() - 1) if number < 2**32 else None
+
+
+def next_sum(raw: bytes, before: int) -> int:
+    """The sum of a journal line (with its newline) that is sound and follows the one with sum `before`.
+
+    -1 when it is neither.
+    """
+    total = xxhash.xxh3_64_intdigest(raw[: -_TAIL - 1], before)
+    return total if raw.endswith(b'%s%016x"}\n' % (_SUM, total)) else -1
 
 
 def seal(line: JournalLine, before: str) -> tuple[bytes, str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
-from hermes_run.core.keys import pack_key, split_key
-from hermes_run.core.messages import Usage
+from hermes_run.core.keys import pack_key
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import JournalDamaged
 from hermes_run.store.disk import Appender, telling_of_full_disk
@@ -23,19 +23,26 @@ from hermes_run.store.entry import (
     decode_place,
     follows,
     is_same_line,
+    next_sum,
     seal,
+    split_line,
     unseal,
 )
+from hermes_run.store.usages import UsageSum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from hermes_run.core.messages import Usage
 
 _CODES = {status.value: code for code, status in enumerate(Status)}
 _NAMES = [status.value for status in Status]
 _FAILED = _CODES[Status.FAILED.value]
 _CODE_BITS = 3
 _CODE_MASK = 3
+_OFFSET_BITS = 48
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 _LINE_IS_ELSEWHERE = 4
 """Bit of an entry that has a trajectory, and whose line is in no batch file of this directory."""
 
@@ -51,29 +58,33 @@ class Fold:
     """
 
     def __init__(self) -> None:
-        self._index: dict[bytes, int] = {}
-        self.spent = Usage()
+        self._index: dict[bytes, int] = {}  # batch, offset in the journal, code
+        self._spent = UsageSum()
         self.has_lines_elsewhere = False
+
+    @property
+    def spent(self) -> Usage:
+        """What all attempts used."""
+        return self._spent.total()
 
     def __len__(self) -> int:
         return len(self._index)
 
-    def add(self, place: Place, offset: int) -> None:
-        """Take in the journal line at `offset`."""
-        key = pack_key(place.key)
+    def add(self, key: bytes, place: Place, offset: int) -> None:
+        """Take in the journal line at `offset`, of this packed key."""
         if place.status == LOST:
             self._index.pop(key, None)
             return
         if place.source not in UNPAID:
-            self.spent += place.usage
+            self._spent.add(place.usage)
         code = _CODES[place.status]
-        before = self._index.get(key)
-        if code == _FAILED and before is not None and before & _CODE_MASK != _FAILED:
-            return
-        if code != _FAILED and not place.length:
+        if code == _FAILED:
+            if self._index.get(key, _FAILED) & _CODE_MASK != _FAILED:
+                return
+        elif not place.length:
             code |= _LINE_IS_ELSEWHERE
             self.has_lines_elsewhere = True
-        self._index[key] = offset << _CODE_BITS | code
+        self._index[key] = (place.batch << _OFFSET_BITS | offset) << _CODE_BITS | code
 
     def status(self, key: bytes) -> str | None:
         """The status of a packed key, or None."""
@@ -92,7 +103,16 @@ class Fold:
 
     def offset(self, key: bytes) -> int:
         """Where in the journal its entry is. Raises KeyError."""
-        return self._index[key] >> _CODE_BITS
+        return self._index[key] >> _CODE_BITS & _OFFSET_MASK
+
+    def batch(self, key: bytes) -> int:
+        """The batch of its entry. Raises KeyError."""
+        return self._index[key] >> _CODE_BITS + _OFFSET_BITS
+
+    def offsets(self, most: int) -> list[int]:
+        """Where so many entries are, evenly from all of them, in the order in which their keys came."""
+        step = max(1, -(-len(self._index) // most))
+        return [value >> _CODE_BITS & _OFFSET_MASK for value in islice(self._index.values(), 0, None, step)]
 
     def sorted_keys(self) -> list[bytes]:
         """All packed keys, sorted: the manifest's order."""
@@ -112,12 +132,17 @@ class Reading:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damages: list[Damage] = []
-        self.last_sum = ""
+        self._sum = 0
         self.end = 0
         self.lacks_newline = False
 
+    @property
+    def last_sum(self) -> str:
+        """The sum of the last line read."""
+        return f"{self._sum:016x}"
+
     def lines(self) -> Iterator[tuple[int, bytes]]:
-        """(offset, body) of every line whose own checks pass; damages are collected on the way.
+        """(offset, line) of every line whose own checks pass; damages are collected on the way.
 
         A last line without a newline is a torn tail unless it is whole; `end` is where the sound part
         ends.
@@ -125,16 +150,22 @@ class Reading:
         offset = 0
         with self.path.open("rb") as stream:
             for raw in stream:
+                total = next_sum(raw, self._sum)
+                if total >= 0:
+                    self._sum = total
+                    yield offset, raw
+                    self.end = offset = offset + len(raw)
+                    continue
                 whole = raw.endswith(b"\n")
                 sealed = unseal(raw[:-1] if whole else raw)
                 fault = "is no journal line"
                 if sealed is not None:
-                    body, total = sealed
-                    fault = "" if follows(body, total, self.last_sum) else "does not follow the one before"
+                    body, told = sealed
+                    fault = "" if follows(body, told, self.last_sum) else "does not follow the one before"
                 if fault and not whole:
                     return
                 if sealed is not None:
-                    self.last_sum = total
+                    self._sum = int(told, 16)
                 if fault:
                     self.damages.append(Damage(offset, fault))
                 if sealed is not None:
@@ -144,18 +175,19 @@ class Reading:
                 self.lacks_newline = not whole
 
 
-def read_places(reading: Reading) -> Iterator[tuple[int, Place]]:
-    """(offset, place) of every line that can be read as an entry; others are damages."""
+def read_places(reading: Reading) -> Iterator[tuple[int, bytes, Place]]:
+    """(offset, packed key, place) of every line that can be read as an entry; others are damages."""
     for offset, raw in reading.lines():
         try:
             place = decode_place(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             reading.damages.append(Damage(offset, "is no entry"))
             continue
-        if split_key(place.key) is None or (place.status not in _CODES and place.status != LOST):
+        split = split_line(raw)
+        if split is None or (place.status not in _CODES and place.status != LOST):
             reading.damages.append(Damage(offset, "has no legal key or status"))
             continue
-        yield offset, place
+        yield offset, split[0], place
 
 
 class JournalView:
@@ -173,15 +205,15 @@ class JournalView:
         self.path = path
         self.fold = Fold()
         self.batches: dict[int, int] = {}
-        self.last_places: dict[int, Place | JournalLine] = {}
+        self.last_places: dict[int, Place] = {}
         self.torn = 0
         self.lines = 0
         self.reading = Reading(path)
         self._reader = -1
         if path.exists():
             self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            for offset, place in read_places(self.reading):
-                self._take(place, offset)
+            for offset, key, place in read_places(self.reading):
+                self._take(key, place, offset)
                 self.lines += 1
             self.torn = path.stat().st_size - self.reading.end
 
@@ -190,14 +222,14 @@ class JournalView:
         """What is wrong before the tail."""
         return self.reading.damages
 
-    def _take(self, place: Place, offset: int) -> None:
-        if place.status != LOST or self._counts(place):
-            self.fold.add(place, offset)
+    def _take(self, key: bytes, place: Place, offset: int) -> None:
+        if place.status != LOST or self._counts(key, place):
+            self.fold.add(key, place, offset)
         self._reach(place)
 
-    def _counts(self, lost: Place) -> bool:
+    def _counts(self, key: bytes, lost: Place) -> bool:
         """Whether the line that is lost is the one that its key's entry points to, not an older one."""
-        entry = self.find(pack_key(lost.key))
+        entry = self.find(key)
         return entry is not None and is_same_line(entry, lost)
 
     def refuse_damage(self) -> None:
@@ -210,11 +242,19 @@ class JournalView:
                 f"in all). Rebuild it from the batch files: hermes-run repair {self.path.parent}"
             )
 
-    def _reach(self, place: Place | JournalLine) -> None:
-        end = place.offset + place.length + 1 if place.length else 0
-        if end > self.batches.setdefault(place.batch, 0):
-            self.batches[place.batch] = end
-            self.last_places[place.batch] = place
+    def _reach(self, place: Place) -> None:
+        batch, end = place.batch, place.offset + place.length + 1 if place.length else 0
+        farthest = self.batches.get(batch, -1)
+        if end > farthest:
+            self.batches[batch] = end
+            self.last_places[batch] = place
+        elif end == farthest and place.status == LOST and is_same_line(place, self.last_places[batch]):
+            self.last_places[batch] = place  # known to be gone
+
+    def is_end_lost(self, batch: int) -> bool:
+        """Whether the line at the end of a batch file was written off: the file may well be shorter."""
+        last = self.last_places.get(batch)
+        return last is not None and last.status == LOST
 
     def at(self, offset: int) -> JournalLine:
         """The line at an offset of the fold."""
@@ -275,7 +315,7 @@ class Journal(JournalView):
         offset = self._file.append(raw)
         self._sum = total
         place = Place(*(getattr(line, name) for name in Place.__struct_fields__))
-        self._take(place, offset)
+        self._take(pack_key(line.key), place, offset)
 
     def append_lost(self, line: JournalLine) -> None:
         """Write down that a trajectory line is damaged: if it is the one that counts, its key is pending."""

@@ -7,7 +7,6 @@ differ or where their fields are asked for.
 from __future__ import annotations
 
 import operator
-import re
 from binascii import unhexlify
 from contextlib import contextmanager
 from itertools import islice, pairwise
@@ -19,7 +18,7 @@ from hermes_run.core.keys import pack_key, split_key
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
-from hermes_run.store.entry import Entry, decode_entry, encode_lines, to_entry
+from hermes_run.store.entry import Entry, decode_entry, encode_lines, split_line, to_entry
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import manifest_of
 from hermes_run.store.verify import hash_file
@@ -36,7 +35,6 @@ _FRAME = [
     if each != " "
 ]
 """What stands around a key of ordinal 0: (place in the line, byte)."""
-_KEY = re.compile(rb'\{"key":"([0-9a-f]{32})#(0|[1-9][0-9]{0,9})"')
 
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
@@ -44,18 +42,6 @@ Block: TypeAlias = tuple[list[bytes], list[bytes]]
 
 BLOCK_BYTES = 1 << 16
 """What is read at once: little, so that what is read is in the processor's cache when it is used."""
-
-
-def split_line(line: bytes) -> tuple[bytes, int] | None:
-    """(packed rollout key, where the key's text ends) of a manifest line as we write it, else None."""
-    match = _KEY.match(line)
-    if match is None:
-        return None
-    content, ordinal = match.groups()
-    if ordinal == b"0":
-        return unhexlify(content) + b"\0\0\0\0", match.end() - 1
-    number = int(ordinal)
-    return (unhexlify(content) + number.to_bytes(4, "big"), match.end() - 1) if number < 2**32 else None
 
 
 def read_blocks(path: Path, at_once: int = BLOCK_BYTES) -> Iterator[Block]:

@@ -8,6 +8,7 @@ is adopted. Whatever cannot be used is kept in a `.bad` file beside its own.
 from __future__ import annotations
 
 import os
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -46,8 +47,9 @@ def recover(
     if journal.torn:
         found.warnings.append(f"{journal.path}: {journal.torn} bytes of a torn last line were cut off")
     present = set(batch_numbers(folder))
-    short = {n for n, end in journal.batches.items() if end and n not in present}
-    for number in sorted(present):
+    known = {number for number in journal.batches if journal.is_end_lost(number)}  # and written off
+    short = {n for n, end in journal.batches.items() if end and n not in present} - known
+    for number in sorted(present - known):
         path, end = batch_path(folder, number), journal.batches.get(number, 0)
         size = path.stat().st_size
         if size == end - 1 and not _ends_line(path):
@@ -103,7 +105,7 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
                 sound_end[place.batch] = max(sound_end[place.batch], end)
     for number, entries in sorted(gone.items()):
         lost = set()
-        for entry in entries:
+        for entry in sorted(entries, key=attrgetter("offset")):  # the farthest last (`Journal.is_end_lost`)
             if entry.offset + entry.length < sound_end[number]:
                 blank_out(folder, entry)
             before = len(journal.fold)
@@ -129,7 +131,7 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
 def _lines_in(journal: Journal, numbers: set[int]) -> list[tuple[int, Place]]:
     """(offset in the journal, place) of every line that some batch files should hold, each once."""
     lines: dict[tuple[int, int], tuple[int, Place]] = {}
-    for offset, place in read_places(Reading(journal.path)):
+    for offset, _, place in read_places(Reading(journal.path)):
         if place.batch in numbers and place.length:
             if place.status == LOST:
                 lines.pop((place.batch, place.offset), None)

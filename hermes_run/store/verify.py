@@ -60,7 +60,7 @@ def _of_manifest(path: Path) -> list[str]:
 
 
 def _places(run: Path) -> Iterator[Place]:
-    return (place for _, place in read_places(Reading(run / layout.JOURNAL)) if place.length)
+    return (place for _, _, place in read_places(Reading(run / layout.JOURNAL)) if place.length)
 
 
 def _of_lines(run: Path, view: JournalView) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -112,7 +112,7 @@ class Checkpoint:
         self._run_name = run_name
         self._samples = samples
         self._done: Counter[int] = Counter()
-        self._batches: dict[int, Counter[str]] = {}
+        self._batches: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._is_stale = True
         self._took_s = 0.0
         self._written_at = 0.0
@@ -126,7 +126,7 @@ class Checkpoint:
         """Take in an entry of the plan."""
         if status != Status.FAILED.value:
             self._done[prompt_index] += 1
-        self._batches.setdefault(batch, Counter())[status] += 1
+        self._batches[batch][status] += 1
         self._is_stale = True
 
     def begin(self, *, final: bool = False) -> Callable[[], None]:

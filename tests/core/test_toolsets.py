@@ -147,11 +147,11 @@ def test_another_seed_or_sample_draws_anew(percents: dict[str, float], seed: int
 @pytest.mark.parametrize(
     ("key", "toolsets"),
     [
-        ("9817c5a857c6baf292dda0de08f32c25#0", ("todo",)),
+        ("9817c5a857c6baf292dda0de08f32c25#0", ("terminal",)),
         ("9817c5a857c6baf292dda0de08f32c25#1", ("file", "terminal", "todo")),
-        ("82723af3032b9546b9448cde3c4c628f#0", ("terminal",)),
-        ("82723af3032b9546b9448cde3c4c628f#1", ("file", "terminal")),
-        ("57a82b56a0796b058494e882135d7083#0", ("terminal", "todo")),
+        ("82723af3032b9546b9448cde3c4c628f#0", ("file", "todo")),
+        ("82723af3032b9546b9448cde3c4c628f#1", ("file",)),
+        ("57a82b56a0796b058494e882135d7083#0", ("terminal", "todo", "web")),
     ],
 )
 def test_draws_never_change(key: str, toolsets: tuple[str, ...]) -> None:
