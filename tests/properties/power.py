@@ -33,6 +33,10 @@ class Disk:
         """How many of the file's bytes no failure can take."""
         return min(self._synced.get(str(path), 0), path.stat().st_size)
 
+    def trust(self, folder: Path) -> None:
+        """All that stands in a folder was synced before it was renamed to this."""
+        self._synced |= {str(path): path.stat().st_size for path in folder.iterdir()}
+
     def cut(self, path: Path, share: float) -> int:
         """Take a share (0: nothing, 1: all) of what was not synced; the size that is left."""
         size, safe = path.stat().st_size, self.safe_bytes(path)

@@ -1,4 +1,4 @@
-"""Run, kill, lose power, edit the dataset, change the filters, resume, merge: against a list of events."""
+"""Run, kill, lose power, edit the dataset, change filters, resume, select, merge: against what was done."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from hermes_run.spec.model import (
 )
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers, batch_path
+from hermes_run.store.combine import merge_runs, select_run, subtract_runs
 from hermes_run.store.inspect import repair, status
 from hermes_run.store.verify import verify
 from tests.properties.expected import KEPT, Event, Expected, status_of
@@ -131,6 +132,7 @@ class RunDirectory(RuleBasedStateMachine):
         self._opened: OpenRun | None = None
         self._driver: Driver | None = None
         self._attempts = 0
+        self._is_finished = False
 
     def teardown(self) -> None:
         if self._opened is not None:
@@ -171,6 +173,7 @@ class RunDirectory(RuleBasedStateMachine):
     @precondition(lambda self: self._opened is None)
     @rule(require_reasoning=st.booleans(), reject_unknown_tools=st.booleans())
     def change_the_filters(self, require_reasoning: bool, reject_unknown_tools: bool) -> None:
+        self._is_finished = False  # until a run has judged its records again
         self._filters = FiltersSpec(
             require_reasoning=require_reasoning, reject_unknown_tools=reject_unknown_tools
         )
@@ -179,6 +182,7 @@ class RunDirectory(RuleBasedStateMachine):
     @rule()
     def lose_the_journal_and_repair(self) -> None:
         """What has a line is rebuilt, whatever the plan says; what had failed is not."""
+        self._is_finished = False
         journal = self._run_dir / layout.JOURNAL
         journal.unlink()
         repair(self._run_dir)
@@ -190,12 +194,44 @@ class RunDirectory(RuleBasedStateMachine):
             end += len(line) + 1
             event.entry_end = end - 1
 
+    @precondition(lambda self: self._is_finished)
+    @rule(chosen=st.sets(st.sampled_from([each.value for each in Status])))
+    def split_it_and_merge_the_parts(self, chosen: set[str]) -> None:
+        """Into the entries of some outcomes and the others; the merged run takes the run's place."""
+        run, state = self._run_dir, self._expected.current()
+        manifest = (run / layout.MANIFEST).read_bytes()
+        part, rest, whole = (self._folder / "parts" / name / "r" for name in ("part", "rest", "whole"))
+        select_run(run, part, lambda entry: entry.status in chosen)
+        subtract_runs([run, part], rest)
+        of_part = {key for key, event in state.items() if self._status(event) in chosen}
+        assert keys_in(part) == sorted(of_part, key=pack_key)
+        assert keys_in(rest) == sorted(state.keys() - of_part, key=pack_key)
+        merge_runs([rest, part], whole)
+        assert [damage for each in (part, rest, whole) for damage in verify(each)] == []
+        assert (whole / layout.MANIFEST).read_bytes() == manifest
+        shutil.rmtree(run)
+        whole.rename(run)
+        self._disk.trust(run)
+        shutil.rmtree(self._folder / "parts")
+        self._expected.events = self._events_of_journal(state)
+
+    def _events_of_journal(self, state: dict[str, Event]) -> list[Event]:
+        """The outcomes that count, where a run directory made anew has them."""
+        events, end = [], 0
+        for raw in (self._run_dir / layout.JOURNAL).read_bytes().splitlines():
+            line, end = json.loads(raw), end + len(raw) + 1
+            old, line_end = state[line["key"]], line["offset"] + line["length"]
+            new = Event(old.key, old.kind, old.text, line["batch"], line_end, line["length"] > 0, end - 1)
+            events.append(new)
+        assert {event.key for event in events} == state.keys()
+        return events
+
     # ---------------------------------------------------------------- what a run does
 
     @precondition(lambda self: self._opened is None)
     @rule(retry=retries)
     def open(self, retry: frozenset[str]) -> None:
-        spec = self._spec()
+        spec, self._is_finished = self._spec(), False
         layout.create_run_dir(self._run_dir)
         options = RunOptions(retry=retry)
         opened = self._opened = open_store(spec, Settings(), plan_of(spec, options), options)
@@ -273,10 +309,12 @@ class RunDirectory(RuleBasedStateMachine):
     def finish(self, again: bool) -> None:
         self._end()
         self._check_outputs()
+        self._is_finished = True
         if again:
             before = self._derived()
             self.open(frozenset())
             self._end()
+            self._is_finished = True
             assert self._derived() == before, "a run with nothing to do changed its outputs"
 
     # ---------------------------------------------------------------- what always holds
@@ -438,6 +476,10 @@ class RunDirectory(RuleBasedStateMachine):
         assert checkpoint["completed_prompts"] == sorted(p for p in done if done[p] == self._samples)
         for number in batch_numbers(self._run_dir):
             assert all(line["key"] for line in json_lines(batch_path(self._run_dir, number)))
+
+
+def keys_in(run: Path) -> list[str]:
+    return [entry["key"] for entry in json_lines(run / layout.MANIFEST)]
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
