@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.messages import User
 from hermes_run.models.config import ModelConfig
+from hermes_run.models.conversation import Conversation
+from hermes_run.models.endpoints import Seat
 from hermes_run.models.openai import OpenAIClient
-from hermes_run.models.requests import encode_message, opening_bytes, request_body
+from hermes_run.models.requests import encode_message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -120,11 +122,11 @@ async def ours(port: int, messages: int, calls: int, in_flight: int) -> float:
     """What one turn costs a conversation that holds all messages but one already."""
     config = ModelConfig(name="m", base_url=f"http://127.0.0.1:{port}/v1", max_concurrency=in_flight)
     client = OpenAIClient(config)
-    opening = opening_bytes(config, [])
-    said = [encode_message(MESSAGE)] * (messages - 1)
+    conversation = Conversation(config, [MESSAGE] * messages, [])
 
     async def call() -> Any:
-        reply = await client.ask(request_body(opening, [*said, encode_message(MESSAGE)]), set(), 0)
+        encode_message(MESSAGE)  # what adding the last one costs
+        reply = await client.ask(conversation, Seat(client.replicas), set(), 0)
         return encode_message(reply.message)
 
     try:

@@ -1,59 +1,7 @@
-"""Taking secrets out of text, in each form in which libraries write them down."""
+"""Taking secrets out of what the command line and the log say; the forms of a secret are `core.secrets`'."""
 
 from __future__ import annotations
 
-import base64
-import json
-import re
-from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from hermes_run.core.secrets import MARK, SHORTEST, forms_of, make_redactor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-MARK = "[redacted]"
-SHORTEST = 4
-"""Shorter values are placeholders; taking them out would only make the text unreadable."""
-
-
-def make_redactor(secrets: Iterable[str]) -> Callable[[str], str]:
-    """A function that replaces every form of every secret by `[redacted]`."""
-    forms = {form for secret in secrets if len(secret) >= SHORTEST for form in forms_of(secret)}
-    if not forms:
-        return str
-    # the longest first: a form may hold another; %2F is %2f too
-    pattern = re.compile(
-        "|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)), re.IGNORECASE
-    )
-    return lambda text: pattern.sub(MARK, text)
-
-
-def forms_of(secret: str) -> set[str]:
-    """How a secret can stand in a text: as it is, escaped, percent-encoded, base64 at any offset, hex."""
-    data = secret.encode("utf-8", "surrogatepass")
-    return {
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        repr(secret)[1:-1],
-        data.hex(),
-        quote(data, safe=""),
-        quote(data),
-        quote_plus(data),
-        *_base64_forms(data),
-    }
-
-
-def _base64_forms(data: bytes) -> Iterable[str]:
-    """The characters that `data` alone decides, for each of the three places it can have in a text.
-
-    A key in `Basic base64(user:key)` starts anywhere; the first and last character may hold
-    bits of its neighbours and are left standing.
-    """
-    for offset in range(3):
-        encoded = base64.b64encode(bytes(offset) + data).decode().rstrip("=")
-        whole_bits = (offset + len(data)) * 8 // 6
-        inner = encoded[-(-offset * 8 // 6) : whole_bits]
-        if len(inner) >= SHORTEST:
-            yield inner
-            yield inner.replace("+", "-").replace("/", "_")
+__all__ = ["MARK", "SHORTEST", "forms_of", "make_redactor"]

@@ -95,10 +95,12 @@ class Reply(Struct, frozen=True):
     """What a model answered.
 
     `finish_reason` is `stop`, `tool_calls` or `length`: every other way to end is an error that
-    the client raises. `model` is the one that really served. `usage` includes billed retries.
+    the client raises. `model` is the one that really served, `provider` who served it, where the reply
+    tells. `usage` includes billed retries.
     """
 
     message: Assistant
     finish_reason: str
     usage: Usage = Usage()
     model: str = ""
+    provider: str = ""

@@ -1,4 +1,4 @@
-"""From the body of an answer to a Reply: pure, lenient about shape, never inventing a word.
+"""From the body of an answer (whole, or events: `sse.py`) to a Reply: lenient, never inventing a word.
 
 Reasoning is taken from the first of these places that holds any: `reasoning`, `reasoning_content`, the
 texts in `reasoning_details[]`, thinking parts of the content, blocks in the text (`thinking.py`).
@@ -21,13 +21,16 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
 from hermes_run.core.messages import Assistant, Reply, ToolCall, Usage
+from hermes_run.core.secrets import MARK, forms_of
 from hermes_run.core.text import clean
 from hermes_run.models.requests import encode_json
+from hermes_run.models.sse import assemble, is_stream
 from hermes_run.models.thinking import split_thinking
 from hermes_run.models.verdicts import Unusable, Verdict, scrub
 
@@ -239,16 +242,36 @@ def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage)
 
 
 def _without(secret: str, body: bytes) -> bytes:
-    """The body without the key, which a proxy's echo would carry into the dataset.
+    """The body without the key in any of its forms, which a proxy's echo would carry into the dataset.
 
     A short key is a placeholder (`EMPTY`, `none`), and may be any word of a reply.
     """
     if len(secret) < _SHORTEST_KEY:
         return body
-    for form in (secret, secret.replace("/", "\\/")):
-        if form.encode("utf-8", "surrogatepass") in body:
-            body = body.replace(form.encode("utf-8", "surrogatepass"), b"[redacted]")
+    for form in _byte_forms(secret):
+        if form in body:
+            body = body.replace(form, MARK.encode())
     return body
+
+
+@lru_cache(maxsize=16)
+def _byte_forms(secret: str) -> tuple[bytes, ...]:
+    """The longest first: a form may hold another."""
+    forms = {form.encode("utf-8", "surrogatepass") for form in forms_of(secret)}
+    return tuple(sorted(forms, key=len, reverse=True))
+
+
+def _read_body(body: bytes) -> Any:
+    """The value of a plain reply or of a stream. Raises Unusable."""
+    try:
+        return assemble(body, decode_body) if is_stream(body) else decode_body(body)
+    except ValueError as error:
+        if body[:512].lstrip().lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
+            raise Unusable(Verdict("retry", "a web page instead of a reply", is_page=True)) from None
+        is_cut = str(error) == "the stream broke off"
+        raise Unusable(
+            Verdict("retry", str(error) if is_cut else "the reply is no JSON"), UNKNOWN_USAGE
+        ) from None
 
 
 def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> Reply:
@@ -262,10 +285,7 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
 
     Raises Unusable with the verdict and what the call was billed.
     """
-    try:
-        data = decode_body(_without(secret, body))
-    except ValueError:
-        raise Unusable(Verdict("retry", "the reply is no JSON"), UNKNOWN_USAGE) from None
+    data = _read_body(_without(secret, body))
     usage = read_usage(data.get("usage") if isinstance(data, dict) else None)
     choice, message = _first_choice(data, usage, secret)
     is_cut = _check_ending(choice, message, usage)
@@ -280,10 +300,11 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
     calls, wire_calls = _read_calls(raw_calls, used_ids, turn, usage)
     if not is_cut and not calls and not text.strip():
         raise Unusable(Verdict("retry", "an empty reply", "empty_reply"), usage)
-    served = data.get("model")
+    served, provider = data.get("model"), data.get("provider")
     return Reply(
         message=Assistant(clean(text), clean(reasoning), calls, _wire_fields(message, wire_calls) or None),
         finish_reason="length" if is_cut else "tool_calls" if calls else "stop",
         usage=usage,
         model=clean(served) if isinstance(served, str) else "",
+        provider=clean(provider) if isinstance(provider, str) else "",
     )

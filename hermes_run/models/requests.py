@@ -6,6 +6,7 @@ turns of a rollout it only grows at its end, so that prefix caches of providers 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,15 +42,19 @@ def encode_json(value: Any) -> bytes:
         return msgspec.json.encode(_cleaned(value))
 
 
-def _encode_assistant(message: Assistant) -> bytes:
+CACHE_MARK = {"type": "ephemeral"}
+"""Claude's cache mark: what stands before it is cached (five minutes, renewed by each hit)."""
+
+
+def _encode_assistant(message: Assistant, mark: Mapping[str, Any] | None) -> bytes:
     """An assistant turn as providers want it back.
 
     With calls and no text the content is null, as the endpoints themselves write it: some refuse an
     empty text block. `wire` is added unmodified; it may hold the calls in the provider's own form.
     """
-    turn: dict[str, Any] = {"role": "assistant", "content": message.text}
+    turn: dict[str, Any] = {"role": "assistant", "content": _content(message.text, mark)}
     if message.tool_calls:
-        turn["content"] = message.text or None
+        turn["content"] = _content(message.text, mark) if message.text else None
         turn["tool_calls"] = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in message.tool_calls
@@ -59,15 +64,20 @@ def _encode_assistant(message: Assistant) -> bytes:
     return encode_json(turn)
 
 
-def encode_message(message: Message) -> bytes:
-    """A message as one JSON object of the chat-completions API."""
+def _content(text: str, mark: Mapping[str, Any] | None) -> Any:
+    return text if mark is None else [{"type": "text", "text": text, "cache_control": mark}]
+
+
+def encode_message(message: Message, mark: Mapping[str, Any] | None = None) -> bytes:
+    """A message as one JSON object of the chat-completions API, with a cache mark if one is given."""
     if isinstance(message, ToolResult):
-        return encode_json({"role": "tool", "tool_call_id": message.call_id, "content": message.text})
+        content = _content(message.text, mark)
+        return encode_json({"role": "tool", "tool_call_id": message.call_id, "content": content})
     if isinstance(message, User):
-        return encode_json({"role": "user", "content": message.text})
+        return encode_json({"role": "user", "content": _content(message.text, mark)})
     if isinstance(message, System):
-        return encode_json({"role": "system", "content": message.text})
-    return _encode_assistant(message)
+        return encode_json({"role": "system", "content": _content(message.text, mark)})
+    return _encode_assistant(message, mark)
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,30 +90,70 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def check_extra_body(extra_body: Mapping[str, Any]) -> None:
     """Raises SpecError for a field that the client alone can set."""
-    for name in UNSENDABLE:
+    for name, instead in UNSENDABLE.items():
         if name in extra_body:
             raise SpecError(
                 f"model.extra_body.{name}: the client sets this field itself; take it out of extra_body"
+                f"{instead}"
             )
 
 
-def opening_bytes(config: ModelConfig, tools: Sequence[ToolSpec]) -> bytes:
-    """The body up to and including `"messages": [`. Tools are left out when there are none."""
-    fields: dict[str, Any] = {"model": config.name}
-    if tools:
-        fields["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": t.name, "description": t.description, "parameters": t.parameters},
-            }
-            for t in tools
-        ]
-    if config.max_tokens is not None:
-        fields["max_tokens"] = config.max_tokens
-    fields.update((name, value) for name, value in config.sampling.items() if value is not None)
-    fields.update(dialect_fields(config))
-    fields = _merged(fields, config.extra_body)
-    return encode_json(fields)[:-1] + b',"messages":['
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What an endpoint taught the client about its requests while the run goes on.
+
+    Attributes:
+        max_tokens: no reply may be longer, for all that credit allows; None for no such bound.
+        length_field: the name under which it wants `max_tokens`.
+        is_stream: whether the reply is asked for as a stream.
+    """
+
+    max_tokens: int | None = None
+    length_field: str = "max_tokens"
+    is_stream: bool = False
+
+
+class Opening:
+    """A rollout's body up to and including `"messages": [`. Tools are left out when there are none."""
+
+    def __init__(self, config: ModelConfig, tools: Sequence[ToolSpec]) -> None:
+        fields: dict[str, Any] = {"model": config.name}
+        if tools:
+            fields["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": t.name, "description": t.description, "parameters": t.parameters},
+                }
+                for t in tools
+            ]
+        if config.max_tokens is not None:
+            fields["max_tokens"] = config.max_tokens
+        fields.update((name, value) for name, value in config.sampling.items() if value is not None)
+        fields.update(dialect_fields(config))
+        self._fields = _merged(fields, config.extra_body)
+        self._encoded: dict[Variant, bytes] = {}
+
+    def encoded(self, variant: Variant) -> bytes:
+        """Its bytes: the same ones through a rollout, as long as the endpoint teaches nothing new."""
+        found = self._encoded.get(variant)
+        if found is None:
+            found = encode_json(_varied(self._fields, variant))[:-1] + b',"messages":['
+            self._encoded[variant] = found
+        return found
+
+
+def _varied(fields: dict[str, Any], variant: Variant) -> dict[str, Any]:
+    name = variant.length_field
+    varied = {name if field == "max_tokens" else field: value for field, value in fields.items()}
+    if variant.max_tokens is not None:
+        given = varied.get(name)
+        varied[name] = min(given, variant.max_tokens) if isinstance(given, int) else variant.max_tokens
+    if variant.is_stream:
+        varied["stream"] = True
+        varied.setdefault("stream_options", {"include_usage": True})
+        if varied["stream_options"] is None:
+            del varied["stream_options"]
+    return varied
 
 
 def request_body(opening: bytes, messages: Sequence[bytes]) -> bytes:

@@ -1,10 +1,12 @@
 """The one owner of retries: what is tried again, how often, after how long.
 
-- Real errors (see `verdicts.py`): 5 attempts in all, full-jitter exponential backoff.
+- Real errors (see `verdicts.py`): 5 attempts in all, full-jitter exponential backoff; where there are
+  several endpoints, at another one.
 - Malformed calls and empty replies: 3 attempts in all, counted for themselves.
 - Refusals for rate (429): a cool-down shared by all rollouts, which uses up no attempt; nothing but
   refusals for 15 minutes stops the run.
-- An endpoint that never answered and cannot be connected to stops the run.
+- What the endpoint wants to be sent otherwise is sent so, once for each thing, and uses up no attempt.
+- An endpoint that never answered and cannot be connected to, or answers with web pages, stops the run.
 
 What thrown-away replies were billed is part of the final reply's usage, or of the error's.
 """
@@ -14,29 +16,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections import Counter
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from hermes_run.core.messages import Reply, Usage
-from hermes_run.errors import (
-    ContextExceeded,
-    CredentialsRefused,
-    EndpointUnreachable,
-    OutOfCredit,
-    ProviderError,
-    RequestRefused,
-)
+from hermes_run.errors import ContextExceeded, ProviderError, RequestRefused
 from hermes_run.models.verdicts import Unusable, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from hermes_run.models.limiter import Gate
+    from hermes_run.models.endpoints import Endpoint, Seat
 
 _log = logging.getLogger("hermes_run.models")
+
+_BYTES_PER_TOKEN = 4.0
+_REPLY_TOKENS = 500.0
+"""What a call is taken to need of `tokens_per_minute` before the first replies say more."""
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -56,90 +56,112 @@ class RetryPolicy(Struct, frozen=True):
     give_up_s: float = 900.0
 
 
-class Endpoint:
-    """What is known of an endpoint during a run, shared by all rollouts.
-
-    Attributes:
-        where: its URL, without secrets.
-        key_hint: where its key comes from, for messages.
-        was_reached: whether it ever answered.
-    """
-
-    def __init__(self, where: str, gate: Gate, key_hint: str = "") -> None:
-        self.where = where
-        self.gate = gate
-        self.key_hint = key_hint
-        self.was_reached = False
-
-    def stop(self, verdict: Verdict) -> NoReturn:
-        """Raise the error that stops the run, with the cure."""
-        cures = {
-            CredentialsRefused: f"check the key{self.key_hint} and that it may use this model",
-            OutOfCredit: "add credit or raise the quota",
-            RequestRefused: "correct the spec",
-        }
-        cure = cures.get(verdict.stop, "see run.log")
-        raise verdict.stop(f"{self.where}: {verdict.text}. Cure: {cure}, then run the same command again.")
-
-    def give_up(self, verdict: Verdict, attempts: int, usage: Usage) -> NoReturn:
-        """Raise what remains when the attempts are used up."""
-        if verdict.unreached and not self.was_reached:
-            raise EndpointUnreachable(
-                f"{self.where} was never reached: {verdict.text} ({attempts} attempts). Cure: check"
-                " model.base_url, the network, and that the server runs, then run the same command again."
-            )
-        raise ProviderError(f"{verdict.text} ({attempts} attempts)", reason=verdict.reason, usage=usage)
-
-
 def backoff_s(policy: RetryPolicy, failures: int) -> float:
     """The wait after the n-th failure (from 1): full jitter, so that rollouts do not march in step."""
     return random.uniform(0, min(policy.cap_s, policy.base_s * 2 ** min(failures - 1, 32)))  # noqa: S311 - timing only
 
 
-async def with_retries(
-    attempt: Callable[[], Awaitable[Reply]], endpoint: Endpoint, policy: RetryPolicy
-) -> Reply:
-    """A reply, or the error that ends the rollout or the run.
+class Call:
+    """One call until there is a reply or an error that ends the rollout or the run.
 
-    `attempt` makes one request; it raises Unusable when it gave no reply.
-
-    Raises ProviderError, ContextExceeded, EnvironmentStop.
+    Args:
+        attempt: makes one request to an endpoint; raises Unusable when it gave no reply.
+        seat: where the rollout is served.
+        policy: how patient to be.
+        size: bytes of the request, about.
     """
-    billed = Usage()
-    failures: Counter[str] = Counter()
-    while True:
-        passed_at = await endpoint.gate.passed()
+
+    def __init__(
+        self,
+        attempt: Callable[[Endpoint], Awaitable[Reply]],
+        seat: Seat,
+        policy: RetryPolicy,
+        size: int = 0,
+    ) -> None:
+        self._attempt = attempt
+        self._seat = seat
+        self._policy = policy
+        self._size = size
+        self._billed = Usage()
+        self._failures: Counter[str] = Counter()
+        self._adapted: set[str] = set()
+
+    async def reply(self) -> Reply:
+        """The reply. Raises ProviderError, ContextExceeded, EnvironmentStop."""
+        while True:
+            endpoint = self._seat.endpoint
+            reply, verdict = await self._ask(endpoint)
+            if reply is not None:
+                return replace(reply, usage=self._billed + reply.usage) if self._billed.calls else reply
+            if verdict is not None and verdict.kind != "cool_down":
+                wait_s = self._judge(endpoint, verdict)
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+
+    async def _ask(self, endpoint: Endpoint) -> tuple[Reply | None, Verdict | None]:
+        """One request, through the gate."""
+        gate = endpoint.gate
+        expected = 0.0
+        if gate.counts_tokens:
+            expected = max(self._size / _BYTES_PER_TOKEN + _REPLY_TOKENS, endpoint.tokens_per_call)
+        passed_at = await gate.passed(expected)
         try:
-            reply = await attempt()
+            if endpoint.stopped is not None:
+                raise endpoint.stopped
+            reply = await self._attempt(endpoint)
         except Unusable as unusable:
-            verdict = unusable.verdict
-            billed += unusable.usage
+            self._billed += unusable.usage
+            if unusable.verdict.kind == "cool_down":
+                self._cool_down(endpoint, passed_at, unusable.verdict)
+            else:
+                gate.answered()
+            return None, unusable.verdict
         else:
-            endpoint.gate.succeeded()
-            return replace(reply, usage=billed + reply.usage) if billed.calls else reply
-        if verdict.kind == "cool_down":
-            _cool_down(endpoint, passed_at, verdict, policy)
-            continue
-        endpoint.gate.answered()
-        if verdict.kind == "stop":
+            tokens = reply.usage.total_tokens
+            endpoint.replied(tokens)
+            gate.succeeded(tokens - expected if tokens else 0.0)
+            return reply, None
+        finally:
+            gate.left()
+
+    def _cool_down(self, endpoint: Endpoint, passed_at: float, verdict: Verdict) -> None:
+        endpoint.gate.cool_down(passed_at, verdict.wait_s, verdict.text)
+        if endpoint.gate.refused_for_s() >= self._policy.give_up_s:
+            endpoint.stop_with(
+                RequestRefused(
+                    f"{endpoint.where} has answered nothing but refusals for"
+                    f" {self._policy.give_up_s / 60:.0f} minutes: {verdict.text}. Cure: lower workers or"
+                    " raise the rate limit, then run the same command again."
+                )
+            )
+
+    def _judge(self, endpoint: Endpoint, verdict: Verdict) -> float:
+        """How long to wait before the next attempt, or the error that ends it."""
+        if verdict.kind == "adapt" and verdict.adapt not in self._adapted:
+            self._adapted.add(verdict.adapt)
+            before = endpoint.variant
+            endpoint.adapt(verdict)
+            if before != endpoint.variant:
+                _log.warning("%s: %s; sent otherwise from here on", endpoint.where, verdict.text)
+            return 0.0
+        if verdict.kind in ("stop", "adapt"):
             endpoint.stop(verdict)
         if verdict.kind == "context":
-            raise ContextExceeded(verdict.text, usage=billed)
+            raise ContextExceeded(verdict.text, usage=self._billed)
         if verdict.kind == "fail":
-            raise ProviderError(verdict.text, reason=verdict.reason, usage=billed)
-        failures[verdict.reason] += 1
-        allowed = policy.attempts if verdict.reason == "provider_error" else policy.reply_attempts
-        if failures[verdict.reason] >= allowed:
-            endpoint.give_up(verdict, failures[verdict.reason], billed)
-        wait_s = max(backoff_s(policy, failures[verdict.reason]), verdict.wait_s or 0.0)
+            raise ProviderError(verdict.text, reason=verdict.reason, usage=self._billed)
+        return self._again(endpoint, verdict)
+
+    def _again(self, endpoint: Endpoint, verdict: Verdict) -> float:
+        policy, reason = self._policy, verdict.reason
+        self._failures[reason] += 1
+        failures = self._failures[reason]
+        if verdict.unreached:
+            endpoint.was_down(time.monotonic())
+        if failures >= (policy.attempts if reason == "provider_error" else policy.reply_attempts):
+            endpoint.give_up(verdict, failures, self._billed)
+        if reason == "provider_error":
+            self._seat.move()
+        wait_s = max(backoff_s(policy, failures), verdict.wait_s or 0.0)
         _log.info("%s: %s; again in %.1f s", endpoint.where, verdict.text, wait_s)
-        await asyncio.sleep(wait_s)
-
-
-def _cool_down(endpoint: Endpoint, passed_at: float, verdict: Verdict, policy: RetryPolicy) -> None:
-    endpoint.gate.cool_down(passed_at, verdict.wait_s, verdict.text)
-    if endpoint.gate.refused_for_s() >= policy.give_up_s:
-        raise RequestRefused(
-            f"{endpoint.where} has answered nothing but refusals for {policy.give_up_s / 60:.0f} minutes:"
-            f" {verdict.text}. Cure: lower workers or raise the rate limit, then run the same command again."
-        )
+        return wait_s

@@ -31,7 +31,7 @@ _MAX_BODY = 256 * 1024 * 1024
 """Bytes. No honest reply comes near: a broken endpoint must not fill the memory."""
 
 
-class _Answer:
+class Answer:
     """One answer being read. `feed` takes bytes and says whether it is whole."""
 
     __slots__ = ("_buffer", "_left", "_state", "body", "headers", "is_last", "status")
@@ -142,8 +142,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, forget: Callable[[_Connection], None]) -> None:
         self._forget = forget
         self._transport: asyncio.Transport | None = None
-        self._answer: _Answer | None = None
-        self._done: asyncio.Future[_Answer] | None = None
+        self._answer: Answer | None = None
+        self._done: asyncio.Future[Answer] | None = None
+        self._heard_at = 0.0
         self.is_open = False
         self.idle_since = 0.0
 
@@ -155,17 +156,34 @@ class _Connection(asyncio.Protocol):
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
-    async def ask(self, request: bytes) -> _Answer:
-        """Send the request, return the whole answer. Raises httpx2.RequestError."""
+    async def ask(self, request: bytes, idle_s: float | None = None) -> Answer:
+        """Send the request, return the whole answer. Raises httpx2.RequestError.
+
+        With `idle_s`, silence for that long is a ReadTimeout.
+        """
         if self._transport is None or not self.is_open:
             raise httpx2.ReadError("the connection was closed")
-        self._answer = _Answer()
+        self._answer = Answer()
         self._done = asyncio.get_running_loop().create_future()
         self._transport.write(request)
+        if idle_s is not None:
+            self._heard_at = asyncio.get_running_loop().time()
+            self._watch(self._done, idle_s)
         try:
             return await self._done
         finally:
             self._answer = self._done = None
+
+    def _watch(self, done: asyncio.Future[Answer], idle_s: float) -> None:
+        """Look again when the silence could have lasted long enough."""
+        if done.done():
+            return
+        loop = asyncio.get_running_loop()
+        left_s = self._heard_at + idle_s - loop.time()
+        if left_s <= 0:
+            done.set_exception(httpx2.ReadTimeout("silence"))
+        else:
+            loop.call_later(left_s, self._watch, done, idle_s)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._done is None:
@@ -174,6 +192,7 @@ class _Connection(asyncio.Protocol):
         if self._done.done():
             self._answer.is_last = True
             return
+        self._heard_at = asyncio.get_running_loop().time()
         try:
             is_whole = self._answer.feed(data)
         except ValueError as error:
@@ -228,10 +247,22 @@ class DirectTransport(httpx2.AsyncBaseTransport):
         """Send a request; the response is read already. Raises httpx2.RequestError."""
         url = request.url
         origin = (url.scheme, url.raw_host.decode(), url.port or (443 if url.scheme == "https" else 80))
-        message = _request_bytes(request)
+        idle_s = request.extensions.get("timeout", {}).get("read")
+        answer = await self.exchange(origin, _request_bytes(request), idle_s)
+        return httpx2.Response(
+            answer.status, headers=answer.headers, content=bytes(answer.body), request=request
+        )
+
+    async def exchange(
+        self, origin: tuple[str, str, int], message: bytes, idle_s: float | None = None
+    ) -> Answer:
+        """Send a request's bytes to (scheme, host, port); the answer is read already.
+
+        Raises httpx2.RequestError.
+        """
         connection = self._take(origin) or await self._connect(origin)
         try:
-            answer = await connection.ask(message)
+            answer = await connection.ask(message, idle_s)
         except BaseException:  # a cancelled call leaves an answer under way: never reuse it
             connection.close()
             raise
@@ -239,9 +270,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             connection.close()
         else:
             self._give_back(origin, connection)
-        return httpx2.Response(
-            answer.status, headers=answer.headers, content=bytes(answer.body), request=request
-        )
+        return answer
 
     async def aclose(self) -> None:
         """Close every connection."""

@@ -7,6 +7,7 @@
 | 400 or 413 that says the context is too long | `context` |
 | 401, 403; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410 and 400 about what all rows share | `stop` |
 | 400 or 403 of a moderation | `fail` with the reason `filtered` |
+| 402 that names an affordable length; 400 that wants another field for the length, or a stream | `adapt` |
 | any other 4xx | `fail` with the reason `provider_error` |
 
 The texts go into the manifest, which is equal for equal runs: `scrub` takes out what varies.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from hermes_run.core.messages import Usage
+from hermes_run.core.secrets import redactor_of
 from hermes_run.core.text import clean
 from hermes_run.errors import CredentialsRefused, EnvironmentStop, OutOfCredit, RequestRefused
 
@@ -34,7 +36,7 @@ RETRY_AFTER_CAP_S = 300.0
 
 _DETAIL_CHARS = 300
 
-Kind = Literal["retry", "cool_down", "stop", "fail", "context"]
+Kind = Literal["retry", "cool_down", "stop", "fail", "context", "adapt"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -47,6 +49,9 @@ class Verdict(msgspec.Struct, frozen=True):
         wait_s: what the endpoint asked for by Retry-After, capped; None when it did not.
         stop: the error that stops the run, for `stop`.
         unreached: the endpoint could not be connected to.
+        is_page: a web page came instead of a reply.
+        adapt: what to send otherwise, for `adapt`: `max_tokens`, `length_field` or `is_stream`.
+        affordable: the most tokens that the credit allows, for `adapt: max_tokens`.
     """
 
     kind: Kind
@@ -55,6 +60,9 @@ class Verdict(msgspec.Struct, frozen=True):
     wait_s: float | None = None
     stop: type[EnvironmentStop] = EnvironmentStop
     unreached: bool = False
+    is_page: bool = False
+    adapt: str = ""
+    affordable: int = 0
 
 
 class Unusable(Exception):
@@ -86,7 +94,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 def scrub(text: str, secret: str = "") -> str:
     """One short line of `text` without ids, times, ports, temporary paths and keys."""
     if secret:
-        text = text.replace(secret, "…")
+        text = redactor_of(secret, "…")(text.replace(secret, "…"))
     line = " ".join(_VARYING.sub("…", _CONTROL.sub(" ", clean(text))).split())
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
 
@@ -175,6 +183,13 @@ _CREDENTIALS = re.compile(
 _NO_CREDIT = re.compile(
     r"insufficient_quota|exceeded your current quota|insufficient (credit|balance|funds)|billing_"
 )
+_AFFORDABLE = re.compile(r"can only afford (\d{1,9})\b")
+_LENGTH_FIELD = re.compile(r"max_tokens.{0,80}max_completion_tokens", re.DOTALL)
+_WANTS_STREAM = re.compile(
+    r"(only supports?|only works? with|requires?|must (use|be|set)).{0,30}\bstream"
+    r"|stream.{0,20}(is required|must be (set to )?true|should be (set to )?true)"
+    r"|non-stream\w*.{0,40}not (supported|allowed)"
+)
 _PREFILL = re.compile(
     r"prefill|(last|final) message|end with (a )?user|conversation must end|continue_final_message"
 )
@@ -205,8 +220,20 @@ def _is_shared(said: _Said) -> bool:
     return bool(_SHARED_FIELD.search(message) and _FIELD_NAMES.search(message))
 
 
+def _adaptation(said: _Said, text: str) -> Verdict | None:
+    """What a 400 wants to be sent otherwise, if it is something that the client can do."""
+    message = said.message.lower()
+    if _LENGTH_FIELD.search(message):
+        return Verdict("adapt", text, stop=RequestRefused, adapt="length_field")
+    if _WANTS_STREAM.search(message):
+        return Verdict("adapt", text, stop=RequestRefused, adapt="is_stream")
+    return None
+
+
 def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
     """400, 413, 422 and the 4xx without a rule of their own."""
+    if status in (400, 422) and (found := _adaptation(said, text)) is not None:
+        return found
     known = f"{said.code} {said.message.lower()} {said.haystack if len(said.haystack) < 10_000 else ''}"
     if status == 413 or (status in (400, 422) and _CONTEXT.search(known)):
         return Verdict("context", text)
@@ -222,6 +249,9 @@ def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
 
 def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> Verdict:
     """402 and 429: no credit, or too fast."""
+    affordable = _AFFORDABLE.search(said.message) if status == 402 and wait_s is None else None
+    if affordable and int(affordable[1]) > 0:
+        return Verdict("adapt", text, stop=OutOfCredit, adapt="max_tokens", affordable=int(affordable[1]))
     is_broke = status == 402 and wait_s is None
     if is_broke or (status == 429 and _NO_CREDIT.search(f"{said.code} {said.message.lower()}")):
         return Verdict("stop", text, stop=OutOfCredit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -124,6 +124,11 @@ def _bare_model(spec: Spec, endpoint: Endpoint | None) -> ModelClient:
     return OpenAIClient(model_config(spec, endpoint))
 
 
+def has_cache_marks(model: str, extra_body: Mapping[str, Any]) -> bool:
+    """Whether a model wants marks to cache by: Claude does, unless the spec sends a mark of its own."""
+    return "claude" in model.lower() and "cache_control" not in extra_body
+
+
 def model_config(spec: Spec, endpoint: Endpoint) -> ModelConfig:
     """What the model client needs to know, from spec and endpoint."""
     model, routing = spec.model, spec.provider_routing
@@ -143,15 +148,21 @@ def model_config(spec: Spec, endpoint: Endpoint) -> ModelConfig:
     return ModelConfig(
         name=model.name,
         base_url=endpoint.base_url,
+        replicas=endpoint.replicas,
         api_key=endpoint.api_key.reveal() if endpoint.api_key is not None else None,
         api_key_env=endpoint.api_key_env or "",
         max_tokens=model.max_tokens,
         sampling=sampling,
         extra_body=model.extra_body,
         request_timeout_s=model.request_timeout_s,
-        dialect="openrouter" if endpoint.honours_reasoning or endpoint.honours_routing else "generic",
+        stream=model.stream or endpoint.stream,
+        idle_timeout_s=model.idle_timeout_s,
+        dialect=endpoint.dialect,
         reasoning=None if not endpoint.honours_reasoning else "off" if is_off else effort,
         routing={name: value for name, value in fields.items() if value and endpoint.honours_routing},
+        cache_marks="cache_marks" in endpoint.honours and has_cache_marks(model.name, model.extra_body),
         max_concurrency=spec.workers,
+        per_minute=spec.limits.requests_per_minute,
+        tokens_per_minute=spec.limits.tokens_per_minute,
         proxy=endpoint.proxy,
     )

@@ -7,9 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hermes_run.errors import KeyMissing, SpecError
+from hermes_run.spec.dialects import TRAITS, level_for
 from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, parse_url
+from hermes_run.spec.portal import login_file, read_login
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hermes_run.spec.model import Dialect, Settings, Spec
 
 DIALECTS: dict[str, Dialect] = {
@@ -18,8 +22,12 @@ DIALECTS: dict[str, Dialect] = {
     "inference-api.nousresearch.com": "nous",
     "api.anthropic.com": "anthropic",
     "generativelanguage.googleapis.com": "google",
+    "ollama.com": "ollama",
 }
 """Host -> the dialect spoken there; others are generic unless hermes.yaml says so."""
+
+_OLLAMA_PORT = 11434
+"""On loopback nothing else is at home there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +36,12 @@ class Endpoint:
 
     Attributes:
         base_url: without a final slash.
+        replicas: further ones.
         api_key: None when no key is sent.
         api_key_env: the variable that it is from, or None.
         dialect: see `DIALECTS`.
-        honours_reasoning, honours_routing: whether OpenRouter's fields are understood.
+        honours: what it understands (`spec.dialects`).
+        stream: whether it is to be asked for streams, whatever the spec says.
         proxy: URL of the HTTP proxy on the way there, or "".
     """
 
@@ -39,15 +49,30 @@ class Endpoint:
     api_key: Secret | None
     api_key_env: str | None
     dialect: Dialect
-    honours_reasoning: bool
-    honours_routing: bool
+    honours: frozenset[str]
+    replicas: tuple[str, ...] = ()
+    stream: bool = False
     proxy: str = ""
+
+    @property
+    def honours_reasoning(self) -> bool:
+        """Whether a level of reasoning is understood."""
+        return "reasoning" in self.honours
+
+    @property
+    def honours_routing(self) -> bool:
+        """Whether OpenRouter's provider routing is understood."""
+        return "routing" in self.honours
 
 
 def dialect_of(url: str) -> Dialect:
     """The dialect that a base_url's host speaks."""
     address = parse_url(url)
-    return "generic" if isinstance(address, str) else DIALECTS.get(address.host, "generic")
+    if isinstance(address, str):
+        return "generic"
+    if address.is_loopback and address.port == _OLLAMA_PORT:
+        return "ollama"
+    return DIALECTS.get(address.host, "generic")
 
 
 def is_scripted(spec: Spec) -> bool:
@@ -58,16 +83,17 @@ def is_scripted(spec: Spec) -> bool:
 def describe(spec: Spec, settings: Settings, api_key: Secret | None = None) -> Endpoint:
     """The endpoint of a spec, with the key that is given; reads no variable."""
     named = settings.endpoints.get(spec.model.endpoint or "")
-    base_url = named.base_url if named else spec.model.base_url
+    urls = (named.base_url, *named.replicas) if named else spec.model.base_urls
+    base_url, *replicas = (url.rstrip("/") for url in urls)
     dialect = named.dialect if named else dialect_of(base_url)
-    honours = named.honours if named else ()
     return Endpoint(
-        base_url=base_url.rstrip("/"),
+        base_url=base_url,
+        replicas=tuple(replicas),
         api_key=api_key,
         api_key_env=spec.model.api_key_env,
         dialect=dialect,
-        honours_reasoning=dialect == "openrouter" or "reasoning" in honours,
-        honours_routing=dialect == "openrouter" or "routing" in honours,
+        honours=TRAITS[dialect].understood(named.honours if named else ()),
+        stream=named.stream if named else False,
     )
 
 
@@ -105,20 +131,29 @@ def read_key(spec: Spec, settings: Settings, api_key: str | None = None) -> Secr
     if api_key is not None and api_key.strip():
         return _checked(api_key, "--api-key")
     if variable is None:
-        return None
-    address = parse_url(describe(spec, settings).base_url)
-    if isinstance(address, str) or not may_send(variable, address, settings):
-        raise SpecError(
-            f"model.api_key_env: {variable} may not be sent to {address}; "
-            "`hermes-run validate` says what to do"
-        )
+        named = settings.endpoints.get(spec.model.endpoint or "")
+        is_login = named is not None and named.login == "portal"
+        return _checked(read_login(), f"the login in {login_file()}") if is_login else None
+    endpoint = describe(spec, settings)
+    for url in (endpoint.base_url, *endpoint.replicas):
+        address = parse_url(url)
+        if isinstance(address, str) or not may_send(variable, address, settings):
+            raise SpecError(
+                f"model.api_key_env: {variable} may not be sent to {address}; "
+                "`hermes-run validate` says what to do"
+            )
     value = os.environ.get(variable, "").strip()
     if not value:
         raise KeyMissing(
             f"the environment variable {variable} (model.api_key_env) is not set; export {variable}=… before "
-            f"the run, or write model.api_key_env: null if {address.host} wants no key"
+            f"the run, or write model.api_key_env: null if {_host(endpoint.base_url)} wants no key"
         )
     return _checked(value, f"the environment variable {variable}")
+
+
+def _host(url: str) -> str:
+    address = parse_url(url)
+    return url if isinstance(address, str) else address.host
 
 
 def _checked(value: str, origin: str) -> Secret:
@@ -143,27 +178,52 @@ def warnings_of(spec: Spec, settings: Settings) -> list[str]:
     if is_scripted(spec):
         return warnings
     endpoint = describe(spec, settings)
-    if not endpoint.honours_reasoning and (is_off or reasoning.effort is not None):
-        key = "reasoning.disabled" if reasoning.disabled else f"reasoning.effort: {reasoning.effort}"
-        warnings.append(f"{key} {_not_sent(endpoint, 'reasoning')}")
+    warnings += _reasoning_warnings(spec, endpoint)
     routing = spec.provider_routing
     if not endpoint.honours_routing and (routing.allowed or routing.ignored or routing.order or routing.sort):
         warnings.append(f"provider_routing {_not_sent(endpoint, 'routing')}")
-    address = parse_url(endpoint.base_url)
-    if (
-        isinstance(address, Address)
-        and address.scheme == "http"
-        and not address.is_loopback
-        and endpoint.api_key_env
-    ):
-        warnings.append(
-            f"{endpoint.api_key_env} goes to {address.host} over plain http, readable on the way; "
-            "use https:// if you can"
-        )
+    for url in (endpoint.base_url, *endpoint.replicas):
+        address = parse_url(url)
+        is_plain = isinstance(address, Address) and address.scheme == "http" and not address.is_loopback
+        if isinstance(address, Address) and is_plain and endpoint.api_key_env:
+            warnings.append(
+                f"{endpoint.api_key_env} goes to {address.host} over plain http, readable on the way; "
+                "use https:// if you can"
+            )
     return warnings
 
 
+def _reasoning_warnings(spec: Spec, endpoint: Endpoint) -> Iterator[str]:
+    """What of `reasoning` reaches the model otherwise than written, or not at all."""
+    reasoning, traits = spec.reasoning, TRAITS[endpoint.dialect]
+    is_off = reasoning.disabled or reasoning.effort == "none"
+    if not is_off and reasoning.effort is None:
+        return
+    key = "reasoning.disabled" if reasoning.disabled else f"reasoning.effort: {reasoning.effort}"
+    if is_off and traits.is_off_unasked:
+        return
+    if not endpoint.honours_reasoning:
+        yield f"{key} {_not_sent(endpoint, 'reasoning')}"
+    elif is_off and not traits.off:
+        yield (
+            f"{key} is not sent: {endpoint.base_url} ({endpoint.dialect}) has no way to switch reasoning "
+            "off; take it out, or choose a model that does not reason"
+        )
+    elif not is_off and reasoning.effort is not None:
+        level = level_for(endpoint.dialect, reasoning.effort)
+        if level != reasoning.effort:
+            yield (
+                f"{key} is sent as {level}: {endpoint.base_url} ({endpoint.dialect}) has the levels "
+                f"{', '.join(traits.levels)}"
+            )
+
+
 def _not_sent(endpoint: Endpoint, what: str) -> str:
+    if what not in TRAITS[endpoint.dialect].declared:
+        return (
+            f"is not sent: {endpoint.base_url} ({endpoint.dialect}) does not honour it; take it out, or send "
+            "the endpoint's own fields by model.extra_body"
+        )
     return (
         f"is not sent: {endpoint.base_url} ({endpoint.dialect}) is not known to honour it; take it out, or "
         f"name the endpoint in hermes.yaml with honours: [{what}] and use model.endpoint"

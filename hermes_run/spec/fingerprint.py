@@ -64,6 +64,8 @@ OUT = (
     "model.endpoint",
     "model.api_key_env",
     "model.request_timeout_s",
+    "model.stream",
+    "model.idle_timeout_s",
     "agent.prefill_messages_file",
     "filters",
     "limits.total_cost",

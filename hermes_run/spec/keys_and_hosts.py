@@ -29,6 +29,7 @@ KNOWN_HOSTS: dict[str, tuple[str, ...]] = {
     "api.fireworks.ai": ("FIREWORKS_API_KEY",),
     "api.cerebras.ai": ("CEREBRAS_API_KEY",),
     "router.huggingface.co": ("HF_TOKEN",),
+    "ollama.com": ("OLLAMA_API_KEY",),
     "api.tavily.com": ("TAVILY_API_KEY",),
     "api.search.brave.com": ("BRAVE_SEARCH_API_KEY",),
     "api.exa.ai": ("EXA_API_KEY",),
@@ -173,8 +174,9 @@ def _is_the_users_pair(variable: str, address: Address, settings: Settings) -> b
         ):
             return True
     return any(
-        endpoint.api_key_env == variable and parse_url(endpoint.base_url) == address
+        endpoint.api_key_env == variable and parse_url(url) == address
         for endpoint in settings.endpoints.values()
+        for url in (endpoint.base_url, *endpoint.replicas)
     )
 
 

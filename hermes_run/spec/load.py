@@ -95,6 +95,7 @@ def _check_meaning(draft: Draft) -> Distribution | None:
     meaning.check_image(draft)
     meaning.check_model(draft)
     meaning.check_routing(draft)
+    meaning.check_streaming(draft)
     meaning.check_toolsets(draft)
     meaning.check_tools(draft)
     check_own_tools(draft)
@@ -119,7 +120,8 @@ def _build(
     model = plain.setdefault("model", {})
     model["extra_body"] = draft.value(("model", "extra_body"), {})
     model["api_key_env"] = meaning.key_variable_of(draft)
-    model["base_url"] = meaning.base_url_of(draft)
+    urls = meaning.base_urls_of(draft)
+    model["base_url"] = urls[0] if len(urls) == 1 else urls
     if "output" in plain and "dir" in plain["output"]:
         plain["output"]["dir"] = Path(os.path.expanduser(plain["output"]["dir"]))  # noqa: PTH111 - never raises
     plain |= {"distribution": asdict(distribution), "prefill": prefill, "sources": files}

@@ -10,6 +10,7 @@ from hermes_run.core.images import is_local, plain_reference
 from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import UnknownName
+from hermes_run.spec.endpoint import dialect_of
 from hermes_run.spec.keys_and_hosts import (
     Address,
     known_variable,
@@ -23,6 +24,7 @@ from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from hermes_run.spec.draft import Draft
+    from hermes_run.spec.locate import KeyPath
 
 SCRIPTED = "scripted"
 
@@ -124,16 +126,38 @@ def _settings_file(draft: Draft) -> str:
 
 
 def _check_address(draft: Draft) -> None:
-    url = base_url_of(draft)
-    if url is None or draft.is_spoiled(("model", "base_url")):
+    urls = base_urls_of(draft)
+    if draft.is_spoiled(("model", "base_url")):
         return
-    address = parse_url(url)
-    if isinstance(address, str):
-        draft.note(("model", "base_url"), address)
-        return
-    variable = draft.value(("model", "api_key_env"))
-    if variable is not None and not may_send(variable, address, draft.settings):
-        draft.note(("model", "api_key_env"), _refusal(variable, address, draft))
+    variable = draft.value(("model", "api_key_env")) or key_variable_of(draft)
+    told = ("model", "api_key_env") if draft.is_written(("model", "api_key_env")) else ("model", "base_url")
+    dialects = set()
+    for at, url in enumerate(urls):
+        place: KeyPath = ("model", "base_url", at) if len(urls) > 1 else ("model", "base_url")
+        address = parse_url(url)
+        if isinstance(address, str):
+            draft.note(place, address)
+            continue
+        dialects.add(dialect_of(url))
+        if url in urls[:at]:
+            draft.note(place, f"{shown(url)} stands there twice; take one of them out")
+        elif variable is not None and not may_send(variable, address, draft.settings):
+            draft.note(told, _refusal(variable, address, draft))
+    if len(dialects) > 1 and not draft.is_written(("model", "endpoint")):
+        draft.note(
+            ("model", "base_url"),
+            "a list is of replicas, which serve one model alike, and these speak "
+            f"{', '.join(sorted(dialects))}; write endpoints of one kind",
+        )
+
+
+def check_streaming(draft: Draft) -> None:
+    """Silence can be told from work in a stream alone."""
+    if draft.is_written(("model", "idle_timeout_s")) and not draft.value(("model", "stream"), False):
+        draft.note(
+            ("model", "idle_timeout_s"),
+            "is about the pauses of a stream; add model.stream: true, or take it out",
+        )
 
 
 def _refusal(variable: str, address: Address, draft: Draft) -> str:
@@ -150,16 +174,21 @@ def _refusal(variable: str, address: Address, draft: Draft) -> str:
     )
 
 
-def base_url_of(draft: Draft) -> str | None:
-    """The URL that will be asked, or None when it is not known for a mistake noted elsewhere."""
+def base_urls_of(draft: Draft) -> list[str]:
+    """The URLs that will be asked; none when they are not known for a mistake noted elsewhere."""
     endpoint = draft.value(("model", "endpoint"))
     if endpoint is not None:
         known = draft.settings.endpoints.get(endpoint)
-        return known.base_url if known else None
+        return [known.base_url, *known.replicas] if known else []
     url = draft.value(("model", "base_url"))
     if url is None:
-        return DEFAULT_BASE_URL
-    return url if isinstance(url, str) else None
+        return [DEFAULT_BASE_URL]
+    return [url] if isinstance(url, str) else [each for each in url if isinstance(each, str)]
+
+
+def base_url_of(draft: Draft) -> str | None:
+    """The first of them, or None."""
+    return next(iter(base_urls_of(draft)), None)
 
 
 def key_variable_of(draft: Draft) -> str | None:
@@ -170,7 +199,7 @@ def key_variable_of(draft: Draft) -> str | None:
         variable: str | None = draft.value(("model", "api_key_env"))
         return variable
     endpoint = draft.settings.endpoints.get(draft.value(("model", "endpoint"), ""))
-    if endpoint is not None and endpoint.api_key_env is not None:
+    if endpoint is not None and (endpoint.api_key_env is not None or endpoint.login is not None):
         return endpoint.api_key_env
     return known_variable(base_url_of(draft) or "")
 

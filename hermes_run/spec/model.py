@@ -14,7 +14,7 @@ OnBadRow = Literal["fail", "skip"]
 BackendName = Literal["auto", "local", "bubblewrap", "docker", "singularity", "modal"]
 Network = Literal["none", "full"]
 Sort = Literal["price", "throughput", "latency"]
-Dialect = Literal["openrouter", "nous", "openai", "anthropic", "google", "vllm", "generic"]
+Dialect = Literal["openrouter", "nous", "openai", "anthropic", "google", "vllm", "sglang", "ollama", "generic"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
 
 DEFAULT_MODEL = "anthropic/claude-sonnet-4.6"
@@ -44,19 +44,27 @@ class SamplingSpec:
 class ModelSpec:
     """`api_key_env` is the name of a variable, or None when no key is sent.
 
-    With `endpoint` (an entry of hermes.yaml), `base_url` is that entry's.
+    With `endpoint` (an entry of hermes.yaml), `base_url` is that entry's. Several are replicas: endpoints
+    that are alike.
     `script` is the tape of `name: scripted`, for which there is neither endpoint nor key.
     """
 
     name: str = DEFAULT_MODEL
-    base_url: str = DEFAULT_BASE_URL
+    base_url: str | tuple[str, ...] = DEFAULT_BASE_URL
     endpoint: str | None = None
     api_key_env: str | None = None
     max_tokens: int | None = None
     sampling: SamplingSpec = field(default_factory=SamplingSpec)
     extra_body: dict[str, Any] = field(default_factory=dict)
     request_timeout_s: float = 600
+    stream: bool = False
+    idle_timeout_s: float | None = None
     script: Path | None = None
+
+    @property
+    def base_urls(self) -> tuple[str, ...]:
+        """All of them, whether one or a list was written."""
+        return (self.base_url,) if isinstance(self.base_url, str) else self.base_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,10 +240,15 @@ class Spec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSetting:
+    """`replicas` are further addresses of the same; `login` is where a key is read if not from a variable."""
+
     base_url: str
+    replicas: tuple[str, ...] = ()
     api_key_env: str | None = None
+    login: Literal["portal"] | None = None
     dialect: Dialect = "generic"
-    honours: tuple[Literal["reasoning", "routing"], ...] = ()
+    honours: tuple[Literal["reasoning", "routing", "cache_marks"], ...] = ()
+    stream: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_run.core.registry import did_you_mean
+from hermes_run.spec.dialects import TRAITS
 from hermes_run.spec.draft import absolute
 from hermes_run.spec.endpoint import dialect_of
 from hermes_run.spec.keys_and_hosts import known_variable, parse_host, parse_url
 from hermes_run.spec.later import SETTINGS_NOT_YET
 from hermes_run.spec.locate import KeyPath, Mistakes, Node, Source, shown, shown_path
 from hermes_run.spec.model import Settings
+from hermes_run.spec.portal import LOGIN_HOST, may_have_login
 from hermes_run.spec.reading import read_file
 from hermes_run.spec.shape import check_shape
 from hermes_run.spec.texts import refuse_keys, refuse_variables
@@ -110,6 +112,7 @@ def _check_hosts(tree: Node, mistakes: Mistakes) -> None:
         problem = parse_url(url.value) if url is not None else ""
         if url is not None and isinstance(problem, str):
             mistakes.add(url.place, ("endpoints", name, "base_url"), problem)
+        _check_more(name, endpoint, mistakes)
     for path, url in _web_urls(tree):
         problem = parse_url(url.value) if isinstance(url.value, str) else ""
         if isinstance(problem, str) and problem:
@@ -130,6 +133,36 @@ def _web_urls(tree: Node) -> Iterator[tuple[KeyPath, Node]]:
         url = tree.find(path)
         if url is not None:
             yield path, url
+
+
+def _check_more(name: str, endpoint: Node, mistakes: Mistakes) -> None:
+    """Replicas are addresses too; what cannot be declared, and a login that may not go there, are told."""
+    replicas = endpoint.child("replicas")
+    for index, url in enumerate(replicas.value if replicas is not None else ()):
+        problem = parse_url(url.value) if isinstance(url.value, str) else ""
+        if isinstance(problem, str) and problem:
+            mistakes.add(url.place, ("endpoints", name, "replicas", index), problem)
+    plain = endpoint.plain()
+    dialect = plain.get("dialect") or dialect_of(plain.get("base_url") or "")
+    honours = endpoint.child("honours")
+    for index, what in enumerate(honours.value if honours is not None else ()):
+        traits = TRAITS.get(dialect)
+        if traits is not None and what.value not in traits.honours | traits.declared:
+            mistakes.add(
+                what.place,
+                ("endpoints", name, "honours", index),
+                f"endpoints of the dialect {dialect} do not take {shown(what.value)}; take it out, or write "
+                "the dialect that it speaks",
+            )
+    login = endpoint.child("login")
+    urls = [plain.get("base_url"), *(plain.get("replicas") or ())]
+    if login is not None and login.value and not all(may_have_login(url or "") for url in urls):
+        mistakes.add(
+            login.place,
+            ("endpoints", name, "login"),
+            f"the login goes to {LOGIN_HOST} alone; write base_url: https://{LOGIN_HOST}/v1, or name a "
+            "variable with api_key_env",
+        )
 
 
 def _check_names(tree: Node, mistakes: Mistakes) -> None:
@@ -157,7 +190,7 @@ def _fill_in(plain: dict[str, Any], tree: Node) -> None:
     """What hangs on other values: an endpoint's dialect and key variable, absolute paths."""
     for endpoint in plain.get("endpoints", {}).values():
         endpoint["dialect"] = endpoint.get("dialect") or dialect_of(endpoint["base_url"])
-        if "api_key_env" not in endpoint:
+        if "api_key_env" not in endpoint and not endpoint.get("login"):
             endpoint["api_key_env"] = known_variable(endpoint["base_url"])
     cache = tree.find(("sandbox", "image_cache"))
     if cache is not None and cache.value is not None:

@@ -13,11 +13,14 @@ from hermes_run.models.config import ModelConfig
 from hermes_run.models.openai import OpenAIClient
 from hermes_run.models.retry import RetryPolicy
 from tests.servers import ModelServer
+from tests.spec.conftest import folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hermes_run.core.messages import Reply
+
+__all__ = ["folder"]
 
 QUICK = RetryPolicy(base_s=0.001, cap_s=0.01)
 

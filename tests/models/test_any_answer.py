@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hermes_run.errors import ProviderError
 from hermes_run.models.replies import read_reply
 from hermes_run.models.requests import encode_message
-from hermes_run.models.transport import _Answer
+from hermes_run.models.transport import Answer as Arriving
 from hermes_run.models.verdicts import Unusable, judge_error
 from tests.servers import Answer, ModelServer, says
 
@@ -122,7 +122,7 @@ def test_an_answer_may_be_cut_into_pieces_anywhere(
     else:
         whole = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
     places = sorted({0, len(whole), *(cut for cut in cuts if cut < len(whole))})
-    answer = _Answer()
+    answer = Arriving()
     is_whole = [answer.feed(whole[begin:end]) for begin, end in itertools.pairwise(places)]
     assert is_whole == [False] * (len(is_whole) - 1) + [True]
     assert bytes(answer.body) == body

@@ -23,10 +23,6 @@ class Clock:
         return self.now
 
 
-def opens_in(gate: Gate, clock: Clock) -> float:
-    return gate._opens_at - clock.now
-
-
 def test_one_wave_closes_the_gate_once_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     gate = Gate("m", clock)
@@ -35,7 +31,7 @@ def test_one_wave_closes_the_gate_once_and_is_logged_once(caplog: pytest.LogCapt
     with caplog.at_level(logging.INFO, "hermes_run.models"):
         for _ in range(15):
             gate.cool_down(passed_at, None, "HTTP 429")
-    assert opens_in(gate, clock) == 1.0
+    assert gate.closed_for_s() == 1.0
     assert len(caplog.records) == 1
 
 
@@ -45,7 +41,7 @@ def test_a_longer_retry_after_of_the_same_wave_prolongs_it() -> None:
     gate.cool_down(99, None, "")
     gate.cool_down(99, 3.0, "")
     gate.cool_down(99, 2.0, "")
-    assert opens_in(gate, clock) == 3.0
+    assert gate.closed_for_s() == 3.0
 
 
 def test_cool_downs_grow_until_something_succeeds() -> None:
@@ -54,12 +50,12 @@ def test_cool_downs_grow_until_something_succeeds() -> None:
     lengths = []
     for _ in range(9):
         gate.cool_down(clock.now, None, "")
-        lengths.append(opens_in(gate, clock))
+        lengths.append(gate.closed_for_s())
         clock.now += 100
     assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     gate.succeeded()
     gate.cool_down(clock.now, None, "")
-    assert opens_in(gate, clock) == 1
+    assert gate.closed_for_s() == 1
 
 
 def test_refusals_are_timed_until_anything_else_comes() -> None:

@@ -40,7 +40,7 @@ RETRIED = [
     ),
     pytest.param(Answer(body=says().body[:40]), "the reply is no JSON", id="cut JSON"),
     pytest.param(Answer(body=b""), "the reply is no JSON", id="empty body"),
-    pytest.param(Answer(body=b"<html>busy</html>"), "the reply is no JSON", id="HTML"),
+    pytest.param(Answer(body=b"busy"), "the reply is no JSON", id="text"),
     pytest.param(Answer(body=b"[1]"), "the reply is no JSON object", id="a list"),
     pytest.param(Answer(body=b'{"choices": []}'), "a reply without choices", id="no choices"),
     pytest.param(Answer(body=b'{"choices": [{}]}'), "a reply without a message", id="no message"),

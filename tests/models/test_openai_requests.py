@@ -99,25 +99,6 @@ def test_everything_that_is_set_is_sent_and_the_extra_body_wins(server: ModelSer
     }
 
 
-@pytest.mark.parametrize(
-    ("dialect", "reasoning", "sent"),
-    [
-        ("openrouter", None, None),
-        ("openrouter", "off", {"enabled": False}),
-        ("openrouter", "low", {"effort": "low"}),
-        ("generic", "off", None),
-        ("generic", "low", None),
-    ],
-)
-def test_the_three_states_of_reasoning(
-    server: ModelServer, ask: Ask, dialect: str, reasoning: str | None, sent: dict[str, Any] | None
-) -> None:
-    ask("[a]", dialect=dialect, reasoning=reasoning, routing={"order": ("p",)})
-    body = server.requests[0].json
-    assert body.get("reasoning") == sent
-    assert ("provider" in body) == (dialect == "openrouter")
-
-
 @pytest.mark.parametrize("name", ["messages", "stream", "n"])
 def test_what_the_client_sets_itself_is_refused_in_the_extra_body(name: str) -> None:
     with pytest.raises(SpecError, match=f"model.extra_body.{name}"):

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hermes_run.errors import KeyMissing, SpecError
 from hermes_run.spec.endpoint import proxy_for, read_key, resolve, warnings_of
-from hermes_run.spec.model import EndpointSetting, Settings
+from hermes_run.spec.keys_and_hosts import Secret
+from hermes_run.spec.model import EndpointSetting, KeyPair, Settings
 from tests.spec.writing import REQUIRED, load, mistakes, write
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hermes_run.spec.model import Dialect
 
 LOCAL = EndpointSetting(
     base_url="http://127.0.0.1:8000/v1/", api_key_env="VLLM_KEY", dialect="vllm", honours=("reasoning",)
@@ -34,8 +38,7 @@ def test_openrouter_honours_both_and_gets_its_key(folder: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("url", "dialect"),
     [
-        ("https://api.openai.com/v1", "openai"),
-        ("https://inference-api.nousresearch.com/v1", "nous"),
+        ("https://api.anthropic.com/v1", "anthropic"),
         ("https://openrouter.ai.evil.example/v1", "generic"),
         ("http://127.0.0.1:8000/v1", "generic"),
     ],
@@ -211,3 +214,96 @@ def test_a_proxy_of_the_environment_is_used_but_never_on_loopback(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert proxy_for(url) == proxy
+
+
+PORTAL = EndpointSetting(base_url="https://inference-api.nousresearch.com/v1", login="portal", dialect="nous")
+
+
+def leave_login(home: Path, **state: object) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "auth.json").write_text(json.dumps({"version": 1, "providers": {"nous": state}}))
+
+
+def test_the_login_of_the_portal_is_read_where_the_settings_say_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(endpoints={"nous": PORTAL})
+    spec = load(folder, REQUIRED + "model: {endpoint: nous}\n", settings=settings)
+    home = folder / "home"
+    monkeypatch.setenv("HERMES_HOME", str(home))
+    with pytest.raises(
+        KeyMissing, match=r"auth\.json: No such file or directory; log in again: hermes setup --portal"
+    ):
+        read_key(spec, settings)
+    leave_login(home, agent_key=None, access_token="")
+    with pytest.raises(KeyMissing, match="holds no key"):
+        read_key(spec, settings)
+    leave_login(home, access_token="at-1", expires_at="2020-01-01T00:00:00+00:00")
+    with pytest.raises(KeyMissing, match="has expired; start hermes once"):
+        read_key(spec, settings)
+    leave_login(
+        home,
+        access_token="at-1",
+        expires_at="2999-01-01T00:00:00Z",
+        agent_key="ak-1",
+        agent_key_expires_at="2020-01-01T00:00:00Z",
+    )
+    before = (home / "auth.json").read_bytes()
+    assert read_key(spec, settings) == Secret("at-1")
+    assert read_key(spec, settings, "mine") == Secret("mine")
+    assert (home / "auth.json").read_bytes() == before
+
+
+def test_no_login_is_read_for_a_spec_that_names_the_host_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_login(folder / "home", access_token="at-1")
+    monkeypatch.setenv("HERMES_HOME", str(folder / "home"))
+    monkeypatch.delenv("NOUS_API_KEY", raising=False)
+    spec = load(folder, REQUIRED + "model: {base_url: https://inference-api.nousresearch.com/v1}\n")
+    with pytest.raises(KeyMissing, match="NOUS_API_KEY"):
+        read_key(spec, Settings(endpoints={"nous": PORTAL}))
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reasoning", "warning"),
+    [
+        ("openrouter", "{effort: ultra}", "reasoning.effort: ultra is sent as max: "),
+        ("openai", "{effort: max}", "reasoning.effort: max is sent as xhigh: "),
+        ("google", "{effort: minimal}", "reasoning.effort: minimal is sent as low: "),
+        ("ollama", "{effort: xhigh}", "reasoning.effort: xhigh is sent as high: "),
+        ("nous", "{disabled: true}", "reasoning.disabled is not sent: "),
+        ("anthropic", "{effort: low}", "reasoning.effort: low is not sent: "),
+        ("vllm", "{effort: low}", "reasoning.effort: low is not sent: "),
+        ("anthropic", "{disabled: true}", ""),
+        ("nous", "{effort: max}", ""),
+        ("openai", "{effort: none}", ""),
+        ("openrouter", "{}", ""),
+    ],
+)
+def test_what_becomes_of_a_level_is_said_before_the_run(
+    folder: Path, dialect: Dialect, reasoning: str, warning: str
+) -> None:
+    settings = Settings(endpoints={"e": EndpointSetting(base_url="http://127.0.0.1:1/v1", dialect=dialect)})
+    text = (
+        REQUIRED + f"model: {{endpoint: e}}\nreasoning: {reasoning}\nfilters: {{require_reasoning: false}}\n"
+    )
+    found = warnings_of(load(folder, text, settings=settings), settings)
+    assert [each[: len(warning)] for each in found] == ([warning] if warning else [])
+
+
+def test_replicas_are_one_endpoint_with_several_addresses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = REQUIRED + "model: {base_url: ['http://127.0.0.1:1/v1/', 'http://127.0.0.1:2/v1']}\n"
+    spec = load(folder, text)
+    assert spec.model.base_urls == ("http://127.0.0.1:1/v1/", "http://127.0.0.1:2/v1")
+    found = resolve(spec, Settings())
+    assert (found.base_url, found.replicas) == ("http://127.0.0.1:1/v1", ("http://127.0.0.1:2/v1",))
+    monkeypatch.setenv("MY_KEY", "abc")
+    keys = Settings(keys=(KeyPair(variable="MY_KEY", host="a.example"),))
+    for urls in ("[https://a.example, https://b.example]", "[https://b.example, https://a.example]"):
+        text = REQUIRED + f"model: {{base_url: {urls}, api_key_env: MY_KEY}}\n"
+        (found_mistake,) = mistakes(folder, text, settings=keys)
+        assert "MY_KEY is not known to belong to b.example" in found_mistake
+    assert load(folder, text.replace("b.example", "a.example/2"), settings=keys).model.base_urls[1]

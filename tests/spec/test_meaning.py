@@ -89,8 +89,26 @@ MODEL = [
         "4:36: model.base_url: cannot stand beside model.endpoint, which brings its own; take one of them out",
     ),
     (
-        "model: {base_url: [http://a, http://b]}",
-        f"4:19: model.base_url: a list of endpoints is {YET}; write one",
+        "model: {base_url: [http://a, https://api.openai.com/v1], api_key_env: null}",
+        (
+            "4:19: model.base_url: a list is of replicas, which serve one model alike, and these speak generic, "
+            "openai; write endpoints of one kind"
+        ),
+    ),
+    (
+        "model: {base_url: [http://a, http://a]}",
+        '4:30: model.base_url[1]: "http://a" stands there twice; take one of them out',
+    ),
+    (
+        "model: {base_url: [http://a, b]}",
+        (
+            "4:30: model.base_url[1]: must begin with https:// (or http:// for this machine), such as "
+            "http://127.0.0.1:8000/v1"
+        ),
+    ),
+    (
+        "model: {idle_timeout_s: 5}",
+        "4:25: model.idle_timeout_s: is about the pauses of a stream; add model.stream: true, or take it out",
     ),
     (
         "provider_routing: {allowed: [a, b], ignored: [c, b]}",

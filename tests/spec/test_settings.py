@@ -134,7 +134,8 @@ WRONG = [
     ),
     (
         "endpoints: {e: {base_url: http://x, dialect: vlm}}",
-        ("1:46: endpoints.e.dialect: must be one of openrouter, nous, openai, anthropic, google, vllm, generic, null, "
+        ("1:46: endpoints.e.dialect: must be one of openrouter, nous, openai, anthropic, google, vllm, "
+        "sglang, ollama, generic, null, "
         'not "vlm"; did you mean "vllm"?'),
     ),
     (

@@ -1,0 +1,77 @@
+"""How many calls may be in flight at an endpoint: down at once, up in steps, never stuck.
+
+The first wave of refusals leaves what the endpoint kept in flight. From there one more is tried after a
+second, then two, four, eight. A trial that is refused takes its own step back, and nothing else: the next
+one comes ten seconds later, and the following ones every five. So a limit that stands is touched rarely,
+and one that was lifted is left behind within a minute. Refusals that no trial explains halve the way
+to what was in flight. Only calls that had to wait for room make room.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FIRST_TRY_S = 10.0
+_PAUSE_S = 5.0
+_FIRST_PAUSE_S = 1.0
+
+
+class Flight:
+    """The limit of calls in flight of one process. There is none until something is refused."""
+
+    def __init__(self) -> None:
+        self._most = math.inf
+        self._proved = math.inf
+        self._is_first = False
+        self._step = 1.0
+        self._pause_s = _FIRST_PAUSE_S
+        self._try_at = 0.0
+        self._is_short = False
+
+    @property
+    def most(self) -> float:
+        """Calls that may be in flight; infinity without a limit."""
+        return self._most
+
+    def has_room(self, in_flight: int) -> bool:
+        """Whether one more may start."""
+        if in_flight + 1 <= self._most:
+            return True
+        self._is_short = True
+        return False
+
+    def refused(self, in_flight: int, now: float, *, is_new: bool) -> bool:
+        """One of the calls in flight was refused; `is_new` if it is the first one of its wave.
+
+        Returns whether that was only because this tried more than it knew to be kept.
+        """
+        others = float(in_flight - 1)
+        is_trial = self._proved < in_flight <= self._most < math.inf
+        if is_trial:
+            limit, self._pause_s = self._proved, _PAUSE_S
+            self._try_at = now + _FIRST_TRY_S
+        elif self._most == math.inf or (self._is_first and not is_new):
+            self._is_first, limit = True, others
+            self._try_at = now + self._pause_s
+        else:
+            self._is_first, limit = False, 2 * others
+        self._most = max(1.0, min(self._most, limit))
+        self._proved = self._most
+        self._step = 1.0
+        self._is_short = False
+        return is_trial
+
+    def succeeded(self, clock: Callable[[], float]) -> None:
+        """A reply came."""
+        if not self._is_short:
+            return
+        self._is_short = False
+        if (now := clock()) >= self._try_at:
+            self._proved = self._most
+            self._most += self._step
+            self._step *= 2
+            self._try_at = now + self._pause_s

@@ -1,0 +1,190 @@
+"""How fast an endpoint may be asked: a rate that is found out by being refused, and cut by what is known.
+
+After a wave of refusals the rate is what the endpoint accepted just before, less a twelfth; then it follows
+a cubic curve in time: back near the old rate within seconds, flat around it, and steeper and steeper
+beyond, so that a limit that was lifted is found in about a minute and one that stands is touched about
+every 15 seconds. A wave that nothing was accepted before says nothing about the rate: there the rate starts
+at one a second and doubles every two seconds.
+
+All numbers of it lie in one array of doubles, so that processes can share it (`board.py`).
+"""
+
+from __future__ import annotations
+
+import math
+
+INFINITE = math.inf
+
+CUT = 0.92
+"""After a wave the rate is this part of what was accepted."""
+FLAT_AT_S = 20.0
+"""Seconds after a wave at which the curve is back at the rate of that wave; more after long cool-downs."""
+_FIRST_FLAT_AT_S = 5.0
+"""The same after the first wave: what was accepted until then may have been far less than could be."""
+_FLAT_PER_WAIT = 4.0
+_FLAT_AT_MOST_S = 60.0
+DOUBLES_IN_S = 2.0
+_FORGOTTEN = 2000.0
+"""A rate (1/s) that has grown beyond this limits nothing any more."""
+_EARLY_S = 3.0
+_EARLY_CUT = 0.92
+"""A wave so soon after the last one: the rate was still far too high."""
+_ENOUGH = 5
+"""Calls that a measurement needs to be one."""
+_LONG_WAIT_S = 5.0
+"""A cool-down beyond this stands for a window of about its length: what is measured next includes it."""
+_LONGEST_WINDOW_S = 60.0
+
+(
+    _CEILING,
+    _FLAT_FROM,
+    _DOUBLING,
+    _PRIOR,
+    _NEXT_AT,
+    _TOKENS_NEXT_AT,
+    _HINT,
+    _HINT_UNTIL,
+    _SINCE,
+    _NEXT_SINCE,
+    _FLAT_AT,
+) = range(11)
+_METER = 16
+_BUCKETS = 256
+_BUCKET_S = 0.25
+SIZE = _METER + 2 * _BUCKETS
+"""Doubles that a pace takes in the array."""
+
+
+class Pace:
+    """When the next call may start.
+
+    Args:
+        cells: `SIZE` doubles, all zero at first; perhaps shared.
+        per_minute: requests that the spec allows, or None.
+        tokens_per_minute: tokens that the spec allows, or None.
+
+    All times are seconds of one monotonic clock.
+    """
+
+    def __init__(
+        self,
+        cells: memoryview[float],
+        per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+    ) -> None:
+        self._cells = cells
+        self._given = per_minute / 60 if per_minute else INFINITE
+        self._tokens = tokens_per_minute / 60 if tokens_per_minute else INFINITE
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether calls have to say how many tokens they will take."""
+        return self._tokens != INFINITE
+
+    def rate(self, now: float) -> float:
+        """Calls a second that may start now."""
+        cells = self._cells
+        found = self._given
+        if cells[_CEILING]:
+            found = min(found, self._found_out(now))
+        if cells[_HINT_UNTIL] > now:
+            found = min(found, cells[_HINT])
+        return found
+
+    def _found_out(self, now: float) -> float:
+        """The curve."""
+        cells = self._cells
+        after_s = max(0.0, now - cells[_FLAT_FROM])
+        if cells[_DOUBLING]:
+            rate = cells[_CEILING] * 2 ** min(after_s / DOUBLES_IN_S, 64)
+        else:
+            rate = cells[_CEILING] * (1 + (1 - CUT) * (after_s / cells[_FLAT_AT] - 1) ** 3)
+        if rate > _FORGOTTEN:
+            cells[_CEILING] = 0.0
+            return INFINITE
+        return rate
+
+    def take(self, now: float, tokens: float) -> float:
+        """Start a call of about `tokens`. Returns 0, or the moment at which to try again."""
+        cells = self._cells
+        rate = self.rate(now)
+        if rate != INFINITE and cells[_NEXT_AT] > now:
+            return cells[_NEXT_AT]
+        if self._tokens != INFINITE:
+            if cells[_TOKENS_NEXT_AT] > now:
+                return cells[_TOKENS_NEXT_AT]
+            cells[_TOKENS_NEXT_AT] = max(cells[_TOKENS_NEXT_AT], now) + tokens / self._tokens
+        if rate != INFINITE:
+            late_at_most = min(0.05, 0.25 / rate)
+            cells[_NEXT_AT] = max(cells[_NEXT_AT], now - late_at_most) + 1 / rate
+        self._count(now, 1)
+        return 0.0
+
+    def settle(self, tokens: float) -> None:
+        """A call took so many tokens more (or fewer) than `take` was told."""
+        if self._tokens != INFINITE:
+            self._cells[_TOKENS_NEXT_AT] += tokens / self._tokens
+
+    def hold(self, rate: float, until: float) -> None:
+        """The endpoint itself said how many calls a second it allows, until then."""
+        self._cells[_HINT] = rate
+        self._cells[_HINT_UNTIL] = until
+
+    def refused(self, passed_at: float, closed_at: float, opens_at: float, *, is_new: bool) -> None:
+        """Cut the rate: a call that started at `passed_at` was refused.
+
+        Args:
+            passed_at: within what this wave measures.
+            closed_at: when the wave began.
+            opens_at: when calls may start again.
+            is_new: whether this is the first refusal of the wave; the others make it more exact.
+        """
+        cells = self._cells
+        self._count(passed_at, -1)
+        if is_new:
+            cells[_PRIOR] = self._found_out(closed_at) if cells[_CEILING] else INFINITE
+            cells[_SINCE] = cells[_NEXT_SINCE]
+        cells[_FLAT_AT] = min(max(FLAT_AT_S, _FLAT_PER_WAIT * (opens_at - closed_at)), _FLAT_AT_MOST_S)
+        is_long = opens_at - closed_at > _LONG_WAIT_S
+        cells[_NEXT_SINCE] = closed_at + _BUCKET_S if is_long else opens_at
+        self._cut(cells[_PRIOR], closed_at, opens_at)
+
+    def _cut(self, prior: float, closed_at: float, opens_at: float) -> None:
+        """Set the rate by what was accepted before the wave, and by the rate that it ran at."""
+        observed_s = min(closed_at - self._cells[_SINCE], _LONGEST_WINDOW_S)
+        if prior == INFINITE:
+            accepted = self._accepted(closed_at - 1.0, closed_at)
+            self._set(max(accepted, 1.0), opens_at, is_measured=accepted >= _ENOUGH)
+            self._cells[_FLAT_AT] = min(self._cells[_FLAT_AT], _FIRST_FLAT_AT_S)
+            return
+        window_s = min(max(1.0, 10 / prior), max(observed_s, 0.5))
+        accepted = self._accepted(closed_at - window_s, closed_at)
+        if accepted >= _ENOUGH and accepted / window_s < 0.7 * prior:
+            self._set(accepted / window_s, opens_at, is_measured=True)
+        elif self._accepted(closed_at - observed_s, closed_at) < 1:  # no news about the rate
+            self._set(min(prior, 1.0), opens_at, is_measured=False)
+        else:
+            self._set(prior if observed_s > _EARLY_S else _EARLY_CUT * prior, opens_at, is_measured=True)
+
+    def _set(self, ceiling: float, opens_at: float, *, is_measured: bool) -> None:
+        cells = self._cells
+        cells[_CEILING] = max(ceiling, 1 / _LONGEST_WINDOW_S)
+        cells[_FLAT_FROM] = opens_at
+        cells[_DOUBLING] = 0.0 if is_measured else 1.0
+
+    def _count(self, at: float, step: int) -> None:
+        number = int(at / _BUCKET_S)
+        place = _METER + 2 * (number % _BUCKETS)
+        cells = self._cells
+        if cells[place] == number:
+            cells[place + 1] += step
+        elif step > 0:
+            cells[place] = number
+            cells[place + 1] = step
+
+    def _accepted(self, since: float, until: float) -> float:
+        first, last = int(since / _BUCKET_S), int(until / _BUCKET_S)
+        cells = self._cells
+        return sum(
+            cells[_METER + 2 * at + 1] for at in range(_BUCKETS) if first <= cells[_METER + 2 * at] <= last
+        )
