@@ -52,6 +52,7 @@ class Call:
         self.state: bytes | None = None
         self.is_urgent = False
         self.is_open = True
+        self.relay = b""
 
     def fail(self, error: SandboxError) -> None:
         """Tell whoever waits; nobody has to."""
@@ -135,6 +136,7 @@ class StreamLink:
     async def request(self, call: Call, line: bytes) -> None:
         """Have the shell run a call; bytes of any number, but better few."""
         await self.ready()
+        call.relay = self._relay
         self.call = call
         self._unasked = 0
         self._send(line)
@@ -153,12 +155,11 @@ class StreamLink:
 
     async def end_of_lost_call(self, call: Call) -> None:
         """After the death of the call's kept shell: kill what is left of it, and end its output."""
-        old_relay = self._relay
         await self.ready()
         self._is_killing = False
         self.kill_call()
-        if old_relay != self._relay:
-            self._send(b"x " + old_relay)
+        if call.relay != self._relay:
+            self._send(b"x " + call.relay)
         self._send(b"printf %%s '%b' >&5" % call.mark)
 
     def kill_call(self) -> None:
@@ -171,9 +172,9 @@ class StreamLink:
         spared = b" ".join([self._relay, *self._drains])
         self._send(b"k %b %b %b" % (self._supervisor, self._shell, spared))
 
-    def cut(self) -> None:
-        """End the output of the call, whoever still holds it."""
-        self._send(b"x " + self._relay)
+    def cut(self, call: Call) -> None:
+        """End the output of a call, whoever still holds it. The shell may have another relay by now."""
+        self._send(b"x " + call.relay)
 
     def _send(self, line: bytes) -> None:
         self._wire.send(b"%b %b\n" % (self._token, line))

@@ -81,11 +81,11 @@ while :; do
  __n=; while [ -z "$__n" ]; do IFS= read -r __l || exit 99;
   case $__l in "$__t "*) eval "${{__l#* }}";; esac; done; __l=;
  if [ -n "$__i" ]; then {_CALL.format(stdin='"$__i"')}; else {_CALL.format(stdin="&6")}; fi;
- __s=$?; set -- /proc/[0-9]*; __g=$* __u=$#; set --;
+ __s=$?; set -- /proc/[0-9]*; __g=$* __U=$#; set --;
  if [ "$__g" = "$__b" ]; then printf %s "$__t$__n;" >&7; echo "$__t done $__n $__s" >&4;
  else exec 7>&-; echo "$__t done $__n $__s open" >&4;
   wait $__r; if [ $? -gt 128 ]; then __f=;
-   if [ $__u -lt $__j ]; then cat <&8 >&6 3<&- 4>&- 5>&- 8<&- & echo "$__t drain $!" >&4; fi; fi;
+   if [ $__U -lt $__j ]; then cat <&8 >&6 3<&- 4>&- 5>&- 8<&- & echo "$__t drain $!" >&4; fi; fi;
   exec 8<&-; printf %s "$__t$__n;" >&5; __b=;
  fi;
  [ -z "$__i" ] || {{ rm -f "$__i"; __i=; }};

@@ -226,7 +226,7 @@ class StreamShell:
         What was written before may still be on its way, and much.
         """
         call.is_urgent = True
-        self._link.cut()
+        self._link.cut(call)
         had = -1
         while not call.over.done():
             if call.output.total == had:
