@@ -29,6 +29,8 @@ _FREE_BYTES = 256 << 20
 """Read as fast as it comes up to here: beyond, a command only wastes the time of everybody on the way."""
 _PAUSE_S = 0.05
 _CONGESTED_S = 0.01
+_BIRTH_S = 20.0
+"""How long a kept shell may take to be there again when a command has killed it."""
 _KILLED = 137
 _ENDED = "its first process has ended"
 _MESSAGE = re.compile(rb"([a-z]+)((?: [^ \n]+)*)")
@@ -144,7 +146,11 @@ class StreamLink:
 
     async def ready(self) -> None:
         """Wait for the kept shell, which may have to be made anew. Raises SandboxError(sandbox_lost)."""
-        await self._is_ready.wait()
+        try:
+            async with asyncio.timeout(_BIRTH_S):
+                await self._is_ready.wait()
+        except TimeoutError:
+            self.lose("its shell cannot be started again")
         self.check()
 
     async def tell(self, line: bytes) -> None:
