@@ -9,7 +9,7 @@ from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UnknownName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 TOOL_TEXTS_VERSION = 2
 """Version of what models read from us: tool descriptions, tool results, the built-in prompt. Raised on
@@ -76,11 +76,18 @@ def draw(toolsets: Mapping[str, float], seed: int, key: str) -> tuple[str, ...]:
     (seed, rollout key) and on each toolset's own name, so that adding or reordering toolsets leaves
     the draws of the others alone.
     """
-    drawn = [
-        name
-        for name, percent in toolsets.items()
-        if percent >= 100 or (percent > 0 and key_chance(seed, key, f"toolset:{name}") * 100 < percent)
-    ]
-    if not drawn:
-        drawn = [max(toolsets, key=lambda name: toolsets[name])]
-    return tuple(sorted(drawn))
+    return drawing(toolsets, seed)(key)
+
+
+def drawing(toolsets: Mapping[str, float], seed: int) -> Callable[[str], tuple[str, ...]]:
+    """`draw` for very many keys: what does not hang on the key is done once."""
+    always = [name for name, percent in toolsets.items() if percent >= 100]
+    chances = [(name, f"toolset:{name}", percent) for name, percent in toolsets.items() if 0 < percent < 100]
+    at_least = always or [max(toolsets, key=lambda name: toolsets[name])]
+    fixed = tuple(sorted(at_least))
+
+    def drawn(key: str) -> tuple[str, ...]:
+        more = [name for name, purpose, percent in chances if key_chance(seed, key, purpose) * 100 < percent]
+        return tuple(sorted(always + more)) if more else fixed
+
+    return drawn

@@ -16,7 +16,7 @@ from msgspec import Struct
 from hermes_run.core.keys import shard_of, unpack_key
 from hermes_run.core.task import PromptTask
 from hermes_run.dataset.files import is_plain, open_text, read_line_at, read_lines
-from hermes_run.dataset.rows import BadRow, Row, parse_row
+from hermes_run.dataset.rows import BadRow, Row, parse_row, parse_work
 from hermes_run.errors import DatasetError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Selection(Struct, frozen=True):
         return int(number) - 1, int(count)
 
 
-class Rollout(Struct, frozen=True):
+class Rollout(Struct, frozen=True, gc=False):
     """One planned rollout: its packed key (`core.keys.pack_key`) and its row's position in the plan."""
 
     key: bytes
@@ -247,11 +247,10 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     lines = islice(read_lines(path, hasher), selection.max_samples)
     for prompt_index, (number, offset, line) in enumerate(lines):
         try:
-            row = parse_row(line, selection.prompt_field, with_rest=False)
+            key, image = parse_work(line, selection.prompt_field)
         except BadRow as bad:
             plan.invalid.append(InvalidRow(number, prompt_index, str(bad)))
             continue
-        key = row.key
         if parts > 1 and shard_of(key, parts) != part:
             continue
         content = bytes.fromhex(key)
@@ -260,8 +259,9 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
                 plan.removed += 1
                 continue
             known.add(content)
-        if row.image:
-            _count_image(plan, row, number)
+        if image:
+            plan.images[image] = plan.images.get(image, 0) + 1
+            plan.first_image_line.setdefault(image, number)
         plan.add(content, offset, prompt_index)
     plan.dataset_hash = hasher.hexdigest()
     if plan.invalid and not skip_bad_rows:
@@ -273,11 +273,6 @@ def make_plan(path: Path, selection: Selection, *, skip_bad_rows: bool = False) 
     plan.without_image = len(plan) - sum(plan.images.values())
     plan.settle()
     return plan
-
-
-def _count_image(plan: Plan, row: Row, line: int) -> None:
-    plan.images[row.image] = plan.images.get(row.image, 0) + 1
-    plan.first_image_line.setdefault(row.image, line)
 
 
 def describe_bad_rows(plan: Plan) -> str:

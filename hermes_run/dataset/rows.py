@@ -257,16 +257,23 @@ def _spelled(text: str) -> dict[str, str]:
     return spelled
 
 
-def parse_row(line: bytes, prompt_field: str = "prompt", *, with_rest: bool = True) -> Row:
-    """The row of a line; planning needs it without its other columns.
+def parse_row(line: bytes, prompt_field: str = "prompt") -> Row:
+    """The row of a line. Raises BadRow, whose text says what is wrong and what would be right."""
+    row = parse_object(line)
+    return _row(row, _prompt(row, prompt_field), _rest(line, row, prompt_field))
 
-    Raises BadRow, whose text says what is wrong and what would be right.
-    """
+
+def parse_work(line: bytes, prompt_field: str = "prompt") -> tuple[str, str]:
+    """(content key, image) of the row of a line: all that planning needs of it. Raises BadRow likewise."""
     row = parse_object(line)
     prompt = _prompt(row, prompt_field)
-    rest = _rest(line, row, prompt_field) if with_rest else "{}"
     if _MEANINGFUL.isdisjoint(row):
-        return Row(prompt, rest=rest)
+        return content_key(prompt), ""
+    parsed = _row(row, prompt, "{}")
+    return parsed.key, parsed.image
+
+
+def _row(row: dict[str, Any], prompt: str, rest: str) -> Row:
     if row.get("check") is not None:
         raise BadRow('"check" is not available yet in this version; leave it out')
     cwd = _text(row, "cwd")

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.keys import unpack_key
-from hermes_run.core.toolsets import draw
+from hermes_run.core.toolsets import drawing
 from hermes_run.runner.backends import backend_name
 from hermes_run.runner.forecast import experience_of
 from hermes_run.runner.snapshot import Snapshot
@@ -28,6 +28,7 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
     folder = spec.output.dir / spec.run_name
     view = JournalView(folder / layout.JOURNAL)
     toolsets = spec.distribution.toolsets
+    toolsets_of = drawing(toolsets, spec.seed)
     drawn: Counter[tuple[str, ...]] = Counter()
     done = pending = 0
     try:
@@ -41,7 +42,7 @@ def describe_plan(spec: Spec, settings: Settings, plan: Plan, options: RunOption
             is_pending = status is None or status in options.retry or is_elsewhere
             pending += is_pending
             done += not is_pending
-            drawn[draw(toolsets, spec.seed, unpack_key(rollout.key))] += 1
+            drawn[toolsets_of(unpack_key(rollout.key))] += 1
         experience = experience_of(spec, plan, view) if pending else None
     finally:
         view.close()

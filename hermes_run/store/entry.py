@@ -83,7 +83,6 @@ class Place(Struct, frozen=True, gc=False):
     length: int
     line_hash: str
     usage: Usage
-    cost: float | None
     source: str
 
 

@@ -213,7 +213,11 @@ class JournalView:
         if path.exists():
             self._reader = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             for offset, key, place in read_places(self.reading):
-                self._take(key, place, offset)
+                if place.status == LOST:
+                    self._take(key, place, offset)
+                else:
+                    self.fold.add(key, place, offset)
+                    self._reach(place)
                 self.lines += 1
             self.torn = path.stat().st_size - self.reading.end
 
