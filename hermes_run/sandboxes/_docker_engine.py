@@ -38,6 +38,10 @@ _CURES = {
         " daemon's address in DOCKER_HOST or in hermes.yaml (`sandbox: {docker_socket: ...}`)"
     ),
     "refused": "no daemon listens there: start it (`sudo systemctl start docker`, or dockerd)",
+    "certificate verify failed": (
+        "its certificate is not signed by the ca.pem in DOCKER_CERT_PATH; unset REQUESTS_CA_BUNDLE, which"
+        " would be asked instead"
+    ),
     "timed out": "the daemon does not answer in time: restart it",
 }
 _TEMPORARY = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{12,64}\b|(?<=:)[0-9]{4,5}(?=->|\b)")

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
+import select
+import shutil
 import signal
+import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,7 +30,7 @@ from tests.conftest import require
 from tests.contracts.sandboxes import what_is_missing
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from hermes_run.core.contracts import Sandbox
@@ -343,3 +350,134 @@ def test_container_of_a_killed_runner_goes_by_itself() -> None:
     while containers() and time.monotonic() < until:
         time.sleep(0.1)
     assert containers() == []
+
+
+# ---------------------------------------------------------------- daemons elsewhere
+
+
+@contextmanager
+def _elsewhere(folder: Path, *, has_tls: bool) -> Iterator[int]:
+    """The daemon of this machine, by TCP; its port. With TLS, `folder` gets the client's files.
+
+    A side that ends its stream still gets what the other has to say, as it does from the daemon itself.
+    """
+    context: ssl.SSLContext | None = None
+    here = find_address("").removeprefix("unix://")
+    if has_tls:
+        _make_certificate(folder)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+
+    def serve(plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as there, plain:
+            there.connect(here)
+            near = context.wrap_socket(plain, server_side=True) if context else plain
+            with near:
+                _pump(near, there)
+
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=[server.accept()[0]], daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        thread.join()
+
+
+def _pump(near: socket.socket, there: socket.socket) -> None:
+    """Hand on what comes, both ways, until the daemon has ended its side."""
+    open_sides = [near, there]
+    while there in open_sides:
+        pending = isinstance(near, ssl.SSLSocket) and near in open_sides and near.pending()
+        for side in [near] if pending else select.select(open_sides, [], [])[0]:
+            data = side.recv(1 << 16)
+            other = there if side is near else near
+            if data:
+                other.sendall(data)
+                continue
+            open_sides.remove(side)
+            other.shutdown(socket.SHUT_WR)
+
+
+def _make_certificate(folder: Path) -> None:
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext"
+    made = [*command.split(), "subjectAltName=DNS:localhost", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    (folder / "ca.pem").write_bytes((folder / "cert.pem").read_bytes())
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate")
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_daemon_elsewhere_is_reached_by_tcp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_tls: bool
+) -> None:
+    images.build(images.BUSYBOX)
+    big = os.urandom(1_000_000)
+
+    async def main() -> None:
+        backend = DockerBackend("docker-run", Settings())
+        try:
+            request = SandboxRequest(**_request(image=images.BUSYBOX, start_timeout_s=20))
+            async with backend.open(request) as box:
+                assert (await box.exec("cat", timeout_s=20, stdin=big, max_output=1 << 21)).output == big
+                long = await box.exec("seq 1 100000", timeout_s=20, max_output=1000)
+                kept = await box.exec(f"tail -n 1 {long.full_path}", timeout_s=20)
+                assert kept.output == b"100000\n"
+                assert (await box.exec("sleep 60", timeout_s=0.3)).timed_out
+        finally:
+            await backend.aclose()
+
+    with _elsewhere(tmp_path, has_tls=has_tls) as port:
+        monkeypatch.setenv("DOCKER_HOST", f"tcp://localhost:{port}")
+        if has_tls:
+            monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+            monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+            for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):  # the SDK's HTTP library prefers them
+                monkeypatch.delenv(name, raising=False)
+        asyncio.run(asyncio.wait_for(main(), 60))
+    monkeypatch.undo()
+    assert containers() == []
+
+
+# ---------------------------------------------------------------- eight at once
+
+
+@pytest.mark.slow
+def test_huge_outputs_of_eight_sandboxes_do_not_grow_the_runner() -> None:
+    images.build(images.BUSYBOX)
+    commands = [
+        "head -c 104857600 /dev/zero | tr '\\0' x; exit 5",
+        "i=0; while :; do echo line $i; i=$((i+1)); done",
+        "cat /bin/busybox; exit 5",
+        "printf 'caf\\351\\000\\033[1m\\rx\\r'; exit 5",
+    ] * 2
+
+    async def main() -> None:
+        backend = DockerBackend("docker-run", Settings())
+
+        async def one(number: int, command: str) -> None:
+            request = SandboxRequest(**_request(image=images.BUSYBOX, key=f"{number}#0"))
+            async with backend.open(request) as box:
+                result = await box.exec(
+                    command, timeout_s=10 if "while" in command else 120, max_output=50_000
+                )
+                assert len(result.output) <= 50_000
+                assert result.exit_code == (124 if "while" in command else 5)
+
+        try:
+            await one(0, commands[2])
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            await asyncio.gather(*(one(number, command) for number, command in enumerate(commands)))
+            assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
+        finally:
+            await backend.aclose()
+
+    asyncio.run(main())
