@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PROOFS = 5
+"""Replies to calls beyond the proven level that prove the level of a trial."""
 _FIRST_TRY_S = 10.0
 _PAUSE_S = 5.0
 _FIRST_PAUSE_S = 1.0
@@ -31,6 +33,7 @@ class Flight:
         self._pause_s = _FIRST_PAUSE_S
         self._try_at = 0.0
         self._is_short = False
+        self._kept_above = 0
 
     @property
     def most(self) -> float:
@@ -63,15 +66,21 @@ class Flight:
         self._proved = self._most
         self._step = 1.0
         self._is_short = False
+        self._kept_above = 0
         return is_trial
 
-    def succeeded(self, clock: Callable[[], float]) -> None:
-        """A reply came."""
+    def succeeded(self, level: int, clock: Callable[[], float]) -> None:
+        """A reply came to a call that was the `level`th in flight when it started."""
+        if self._proved < level <= self._most < math.inf:
+            self._kept_above += 1
+            if self._kept_above >= _PROOFS:
+                self._proved = self._most
         if not self._is_short:
             return
         self._is_short = False
         if (now := clock()) >= self._try_at:
             self._proved = self._most
+            self._kept_above = 0
             self._most += self._step
             self._step *= 2
             self._try_at = now + self._pause_s

@@ -20,7 +20,7 @@ import logging
 import random
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_run.models import pace
 from hermes_run.models.board import Board
@@ -44,6 +44,13 @@ _OPENS_AT, _CLOSED_AT, _IN_A_ROW, _REFUSED_SINCE = range(4)
 _PACE = 8
 SIZE = _PACE + pace.SIZE
 """Doubles that a gate takes on its board."""
+
+
+class Pass(NamedTuple):
+    """When a call was let in, and how many were in flight then, itself included."""
+
+    at: float
+    level: int = 1
 
 
 class Gate:
@@ -75,7 +82,7 @@ class Gate:
         self._cells = self._board.cells
         self._pace = pace.Pace(self._cells[_PACE:], per_minute, tokens_per_minute)
         self._flight = Flight()
-        self._waiting: deque[tuple[asyncio.Future[float], float]] = deque()
+        self._waiting: deque[tuple[asyncio.Future[Pass], float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
 
@@ -93,18 +100,15 @@ class Gate:
         """For how long the cool-down goes on."""
         return max(0.0, self._cells[_OPENS_AT] - self._clock())
 
-    async def passed(self, tokens: float = 0.0) -> float:
-        """Wait for one's turn, with a call of about `tokens`. Returns the moment of passing.
-
-        Whoever passed calls `left` in the end.
-        """
+    async def passed(self, tokens: float = 0.0) -> Pass:
+        """Wait for one's turn, with a call of about `tokens`. Whoever passed calls `left` in the end."""
         if not self._waiting:
             now = self._clock()
             again_at = self._take(now, tokens)
             if not again_at:
-                return now
+                return Pass(now, self.in_flight)
             self._wake_at(again_at, now)
-        turn: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[Pass] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, tokens))
         try:
             return await turn
@@ -141,7 +145,7 @@ class Gate:
                 if again_at:
                     self._wake_at(again_at, now)
                     return
-                turn.set_result(now)
+                turn.set_result(Pass(now, self.in_flight))
             self._waiting.popleft()
 
     def _wake_at(self, at: float, now: float) -> None:
@@ -158,14 +162,14 @@ class Gate:
         self._timer = None
         self._let_in()
 
-    def cool_down(self, passed_at: float, wait_s: float | None, why: str) -> None:
-        """Close the gate: a call that passed it at `passed_at` was told to come back later.
+    def cool_down(self, passed: Pass, wait_s: float | None, why: str) -> None:
+        """Close the gate: a call was told to come back later.
 
         Calls that passed before it was closed last belong to the same wave: they can only prolong it.
         """
         cells = self._cells
         now = self._clock()
-        is_new = passed_at > cells[_CLOSED_AT]
+        is_new = passed.at > cells[_CLOSED_AT]
         is_trial = self._flight.refused(self.in_flight, now, is_new=is_new)
         with self._board:
             cells[_REFUSED_SINCE] = cells[_REFUSED_SINCE] or now
@@ -177,7 +181,7 @@ class Gate:
             elif wait_s is not None:
                 cells[_OPENS_AT] = max(cells[_OPENS_AT], now + wait_s)
             if not is_trial:
-                self._pace.refused(passed_at, cells[_CLOSED_AT], cells[_OPENS_AT], is_new=is_new)
+                self._pace.refused(passed.at, cells[_CLOSED_AT], cells[_OPENS_AT], is_new=is_new)
         if is_new:
             _log.warning("%s: %s; all calls wait %.1f s", self._name, why, length)
 
@@ -208,11 +212,11 @@ class Gate:
         """Something other than a refusal came."""
         self._cells[_REFUSED_SINCE] = 0.0
 
-    def succeeded(self, tokens_more: float = 0.0) -> None:
-        """A reply came, for `tokens_more` than `passed` was told."""
+    def succeeded(self, passed: Pass, tokens_more: float = 0.0) -> None:
+        """A reply came to a call; it took `tokens_more` than `passed` was told."""
         self._cells[_REFUSED_SINCE] = 0.0
         self._cells[_IN_A_ROW] = 0.0
         if tokens_more and self._pace.counts_tokens:
             with self._board:
                 self._pace.settle(tokens_more)
-        self._flight.succeeded(self._clock)
+        self._flight.succeeded(passed.level, self._clock)

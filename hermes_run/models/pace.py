@@ -1,10 +1,10 @@
 """How fast an endpoint may be asked: a rate that is found out by being refused, and cut by what is known.
 
 After a wave of refusals the rate is what the endpoint accepted just before, less a twelfth; then it follows
-a cubic curve in time: back near the old rate within seconds, flat around it, and steeper and steeper
-beyond, so that a limit that was lifted is found in about a minute and one that stands is touched about
-every 15 seconds. A wave that nothing was accepted before says nothing about the rate: there the rate starts
-at one a second and doubles every two seconds.
+a cubic curve in time: back near the old rate within seconds, flat around it, a little beyond in the end.
+So a limit that stands is touched about every 20 seconds. Where nothing is refused until then, the limit was
+lifted: from there on the rate doubles every few seconds. A wave that nothing was accepted before says
+nothing about the rate: there it starts at one a second and doubles at once.
 
 All numbers of it lie in one array of doubles, so that processes can share it (`board.py`).
 """
@@ -24,11 +24,12 @@ _FIRST_FLAT_AT_S = 5.0
 _FLAT_PER_WAIT = 4.0
 _FLAT_AT_MOST_S = 60.0
 DOUBLES_IN_S = 2.0
+LIFTED_DOUBLES_IN_S = 5.0
 _FORGOTTEN = 2000.0
 """A rate (1/s) that has grown beyond this limits nothing any more."""
-_EARLY_S = 3.0
-_EARLY_CUT = 0.92
-"""A wave so soon after the last one: the rate was still far too high."""
+_EARLY_PART = 0.8
+_EARLY_CUT = 0.95
+"""A wave before so much of the way to the flat part: the rate was still too high."""
 _ENOUGH = 5
 """Calls that a measurement needs to be one."""
 _LONG_WAIT_S = 5.0
@@ -98,7 +99,9 @@ class Pace:
         if cells[_DOUBLING]:
             rate = cells[_CEILING] * 2 ** min(after_s / DOUBLES_IN_S, 64)
         else:
-            rate = cells[_CEILING] * (1 + (1 - CUT) * (after_s / cells[_FLAT_AT] - 1) ** 3)
+            flat_at = cells[_FLAT_AT]
+            rate = cells[_CEILING] * (1 + (1 - CUT) * (min(after_s / flat_at, 2) - 1) ** 3)
+            rate *= 2 ** min(max(0.0, after_s - 2 * flat_at) / LIFTED_DOUBLES_IN_S, 64)
         if rate > _FORGOTTEN:
             cells[_CEILING] = 0.0
             return INFINITE
@@ -164,7 +167,8 @@ class Pace:
         elif self._accepted(closed_at - observed_s, closed_at) < 1:  # no news about the rate
             self._set(min(prior, 1.0), opens_at, is_measured=False)
         else:
-            self._set(prior if observed_s > _EARLY_S else _EARLY_CUT * prior, opens_at, is_measured=True)
+            is_early = observed_s < _EARLY_PART * self._cells[_FLAT_AT]
+            self._set(_EARLY_CUT * prior if is_early else prior, opens_at, is_measured=True)
 
     def _set(self, ceiling: float, opens_at: float, *, is_measured: bool) -> None:
         cells = self._cells

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from hermes_run.models.endpoints import Endpoint, Seat
+    from hermes_run.models.limiter import Pass
 
 _log = logging.getLogger("hermes_run.models")
 
@@ -104,7 +105,7 @@ class Call:
         expected = 0.0
         if gate.counts_tokens:
             expected = max(self._size / _BYTES_PER_TOKEN + _REPLY_TOKENS, endpoint.tokens_per_call)
-        passed_at = await gate.passed(expected)
+        passed = await gate.passed(expected)
         try:
             if endpoint.stopped is not None:
                 raise endpoint.stopped
@@ -112,20 +113,20 @@ class Call:
         except Unusable as unusable:
             self._billed += unusable.usage
             if unusable.verdict.kind == "cool_down":
-                self._cool_down(endpoint, passed_at, unusable.verdict)
+                self._cool_down(endpoint, passed, unusable.verdict)
             else:
                 gate.answered()
             return None, unusable.verdict
         else:
             tokens = reply.usage.total_tokens
             endpoint.replied(tokens)
-            gate.succeeded(tokens - expected if tokens else 0.0)
+            gate.succeeded(passed, tokens - expected if tokens else 0.0)
             return reply, None
         finally:
             gate.left()
 
-    def _cool_down(self, endpoint: Endpoint, passed_at: float, verdict: Verdict) -> None:
-        endpoint.gate.cool_down(passed_at, verdict.wait_s, verdict.text)
+    def _cool_down(self, endpoint: Endpoint, passed: Pass, verdict: Verdict) -> None:
+        endpoint.gate.cool_down(passed, verdict.wait_s, verdict.text)
         if endpoint.gate.refused_for_s() >= self._policy.give_up_s:
             endpoint.stop_with(
                 RequestRefused(

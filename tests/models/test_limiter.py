@@ -10,7 +10,7 @@ import pytest
 from hermes_run.core.messages import User
 from hermes_run.core.task import PromptTask
 from hermes_run.models.config import ModelConfig
-from hermes_run.models.limiter import Gate
+from hermes_run.models.limiter import Gate, Pass
 from hermes_run.models.openai import OpenAIClient
 from tests.models.conftest import QUICK
 from tests.servers import Answer, ModelServer, Request, fails, says
@@ -26,11 +26,11 @@ class Clock:
 def test_one_wave_closes_the_gate_once_and_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     gate = Gate("m", clock)
-    passed_at = clock.now
+    passed = Pass(clock.now)
     clock.now += 1
     with caplog.at_level(logging.INFO, "hermes_run.models"):
         for _ in range(15):
-            gate.cool_down(passed_at, None, "HTTP 429")
+            gate.cool_down(passed, None, "HTTP 429")
     assert gate.closed_for_s() == 1.0
     assert len(caplog.records) == 1
 
@@ -38,9 +38,9 @@ def test_one_wave_closes_the_gate_once_and_is_logged_once(caplog: pytest.LogCapt
 def test_a_longer_retry_after_of_the_same_wave_prolongs_it() -> None:
     clock = Clock()
     gate = Gate("m", clock)
-    gate.cool_down(99, None, "")
-    gate.cool_down(99, 3.0, "")
-    gate.cool_down(99, 2.0, "")
+    gate.cool_down(Pass(99), None, "")
+    gate.cool_down(Pass(99), 3.0, "")
+    gate.cool_down(Pass(99), 2.0, "")
     assert gate.closed_for_s() == 3.0
 
 
@@ -49,21 +49,21 @@ def test_cool_downs_grow_until_something_succeeds() -> None:
     gate = Gate("m", clock)
     lengths = []
     for _ in range(9):
-        gate.cool_down(clock.now, None, "")
+        gate.cool_down(Pass(clock.now), None, "")
         lengths.append(gate.closed_for_s())
         clock.now += 100
     assert lengths == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    gate.succeeded()
-    gate.cool_down(clock.now, None, "")
+    gate.succeeded(Pass(clock.now))
+    gate.cool_down(Pass(clock.now), None, "")
     assert gate.closed_for_s() == 1
 
 
 def test_refusals_are_timed_until_anything_else_comes() -> None:
     clock = Clock()
     gate = Gate("m", clock)
-    gate.cool_down(clock.now, 1, "")
+    gate.cool_down(Pass(clock.now), 1, "")
     clock.now += 50
-    gate.cool_down(clock.now, 1, "")
+    gate.cool_down(Pass(clock.now), 1, "")
     assert gate.refused_for_s() == 50
     gate.answered()
     assert gate.refused_for_s() == 0
