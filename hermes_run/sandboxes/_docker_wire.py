@@ -160,8 +160,11 @@ class DockerWire:
             self._queue.clear()  # the reading side hears of the end, after what is still to be read
         if not self._queue and self._is_eof_due:
             self._is_eof_due = False
-            with contextlib.suppress(OSError):  # not SSLSocket's own, which ends the reading too
-                socket.socket.shutdown(self._socket, socket.SHUT_WR)
+            with contextlib.suppress(OSError, ValueError):
+                if isinstance(self._socket, ssl.SSLSocket):
+                    self._socket.unwrap()  # says so, and raises, as the other side has not said so yet
+                else:
+                    self._socket.shutdown(socket.SHUT_WR)
         self._watch()
 
     def _watch(self) -> None:
