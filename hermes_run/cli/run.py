@@ -38,6 +38,7 @@ _KEY_IS_VISIBLE = (
     "--api-key: command lines are visible to other users of this machine and stay in the shell's history; "
     "put the key into an environment variable and name that in model.api_key_env"
 )
+_SHORTEST_SECRET = 6
 
 
 def main(words: Sequence[str], trouble: Trouble) -> int:
@@ -128,9 +129,13 @@ def _run(
 def _secrets(spec: Spec, settings: Settings, options: RunOptions) -> Iterator[str]:
     """What must never be written: the key that this run sends."""
     from hermes_run.spec.endpoint import read_key
+    from hermes_run.spec.mcp import variables_of
 
     if options.api_key:
         yield options.api_key
+    for server in spec.tools.mcp:
+        with suppress(HermesRunError):
+            yield from (value for value in variables_of(server).values() if len(value) >= _SHORTEST_SECRET)
     with suppress(HermesRunError):  # a key that is missing is told by the run itself
         key = read_key(spec, settings, options.api_key)
         if key is not None:

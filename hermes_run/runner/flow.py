@@ -18,7 +18,7 @@ from hermes_run.runner.backends import (
 )
 from hermes_run.runner.budgeting import check_limits, open_budget
 from hermes_run.runner.driver import Driver
-from hermes_run.runner.extra_tools import check_host_code, own_kinds
+from hermes_run.runner.extra_tools import check_host_code, check_mcp_can_work, mcp_kinds, own_kinds
 from hermes_run.runner.finish import finish, write_tools
 from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from hermes_run.core.contracts import Backend
+    from hermes_run.core.task import PromptTask
     from hermes_run.runner.observe import Observer, RunReport
     from hermes_run.runner.opening import OpenRun
     from hermes_run.spec.endpoint import Endpoint
@@ -57,6 +58,7 @@ async def run(
         tell_of_rows_left_out(plan, observer)
         check_toolsets(spec, settings)
         check_host_code(spec, options)
+        check_mcp_can_work(spec)
         check_artifacts(spec)
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
@@ -68,7 +70,8 @@ async def run(
             driver = Driver(opened, observer)
             driver.announce()
             if driver.pending:
-                async with open_resources(opened, backends, endpoint, observer) as resources:
+                first = next(driver.tasks())
+                async with open_resources(opened, backends, endpoint, observer, first) as resources:
                     await driver.run(resources, signals)
             duration_s = time.monotonic() - started
             return finish(opened, observer, driver.ending(signals), duration_s)
@@ -83,6 +86,7 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     plan = plan_of(spec, options)
     check_toolsets(spec, settings)
     check_host_code(spec, options)
+    check_mcp_can_work(spec)
     check_artifacts(spec)
     backends = make_backends(spec, settings, plan)
     described = describe_plan(spec, settings, plan, options)
@@ -121,16 +125,23 @@ def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> Endpoint
 
 @asynccontextmanager
 async def open_resources(
-    opened: OpenRun, backends: dict[str, Backend], endpoint: Endpoint | None, observer: Observer
+    opened: OpenRun,
+    backends: dict[str, Backend],
+    endpoint: Endpoint | None,
+    observer: Observer,
+    first: PromptTask,
 ) -> AsyncIterator[Resources]:
-    """What the rollouts share: the backends, checked, and the model. Raises BackendMissing."""
+    """What the rollouts share: the backends, checked, and the model. Raises BackendMissing.
+
+    `first` is the rollout in whose sandbox MCP servers are asked what they offer.
+    """
     spec = opened.spec
     try:
         budget = open_budget(opened)
         missing = await check_backends(spec, backends)
         for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
             observer.warn(text)
-        extra = own_kinds(spec)
+        extra = own_kinds(spec) | await mcp_kinds(opened, backends, first)
         opened.extra |= {name: kind.spec for name, kind in extra.items()}
         write_tools(opened)
         model = make_model(spec, opened.settings, endpoint)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.resources import Resources
+    from hermes_run.spec.model import Spec
 
 _log = logging.getLogger("hermes_run.session")
 _MOST_TOLD = 300
@@ -90,18 +91,7 @@ class Attempt:
         """
         resources, task = self.resources, self.task
         spec = resources.spec.sandbox
-        request = SandboxRequest(
-            run=resources.spec.run_name,
-            key=task.key,
-            row_id=task.row_id,
-            image=task.image or spec.image or "",
-            cwd=task.cwd or spec.cwd or "",
-            network=spec.network,
-            cpus=spec.cpus,
-            memory_mb=spec.memory_mb,
-            pids=spec.pids,
-            start_timeout_s=spec.start_timeout_s,
-        )
+        request = sandbox_request(resources.spec, task)
         backend = resources.backends[backend_name(resources.spec, resources.settings, task.image)]
         async with backend.open(request) as sandbox:
             self.info = sandbox.info
@@ -202,6 +192,23 @@ class Attempt:
 def now() -> str:
     """The time, ISO 8601 in UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+
+
+def sandbox_request(spec: Spec, task: PromptTask) -> SandboxRequest:
+    """What a rollout needs of its sandbox."""
+    box = spec.sandbox
+    return SandboxRequest(
+        run=spec.run_name,
+        key=task.key,
+        row_id=task.row_id,
+        image=task.image or box.image or "",
+        cwd=task.cwd or box.cwd or "",
+        network=box.network,
+        cpus=box.cpus,
+        memory_mb=box.memory_mb,
+        pids=box.pids,
+        start_timeout_s=box.start_timeout_s,
+    )
 
 
 async def prepare(sandbox: Sandbox, task: PromptTask, setup: tuple[str, ...], timeout_s: float) -> None:

@@ -1,0 +1,157 @@
+"""A stdio MCP server inside a sandbox, over nothing but `exec`: its messages as the SDK's streams.
+
+The server is a background command: its stdin is the session's FIFO, its stdout a FIFO `out`. A sandbox runs
+one command at a time, so nobody waits for the server all the time: while a request of ours is open, each
+command gives the server what we have to say and waits for one line of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from hermes_run.errors import ToolError
+from hermes_run.tools.background import Background
+from hermes_run.tools.background_shell import STATUS
+from hermes_run.tools.shell import PRELUDE, bytes_of, mark, quote, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from hermes_run.core.contracts import Sandbox
+    from hermes_run.tools.background import Running
+
+WAIT_S = 180.0
+"""How long one message of the server may take."""
+MOST_MESSAGE = 16_000_000
+"""Bytes of one message: about 12 MB of pictures."""
+_LAST_WORDS = 2_000
+
+# The variables' values come by stdin, a line each, so that they stand in no file.
+_COMMAND = r"""
+d=$HERMES_SESSION
+mkfifo "$d/out" || exit 75
+{reads}exec {words} 1<>"$d/out"
+"""
+_EXCHANGE = r"""
+status
+[ "$c" = running ] || exit 70
+until [ -p "$d/out" ]; do sleep 0.01 2>/dev/null || sleep 1; done
+{{
+:
+{send}{wait}}} 3<"$d/out"
+"""
+# `out` is open before the server is told anything: a server that ends is then the end of the file.
+_SEND = 'cat >"$d/in" || exit 71\n'
+_WAIT = 'IFS= read -r line <&3 || exit 72\nprintf "%s\\n" "$line"\n'
+
+
+class ServerGone(ToolError):
+    """The server has ended; the text says what it said last."""
+
+
+class InsideServer:
+    """One server in one sandbox."""
+
+    def __init__(self, sandbox: Sandbox, key: str) -> None:
+        self._sandbox = sandbox
+        self._background = Background(sandbox, key)
+        self._running: Running | None = None
+
+    async def start(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Start it, in the place of one that was started before. Raises ToolError."""
+        await self.kill()
+        reads = "".join(f"IFS= read -r {name}; export {name}\n" for name in variables)
+        command = _COMMAND.format(reads=reads, words=" ".join(quote(bytes_of(word)) for word in words))
+        self._running = await self._background.start(command.encode("utf-8", "surrogateescape"))
+        values = "".join(f"{value}\n" for value in variables.values())
+        if values:
+            await self.exchange(values.encode("utf-8", "surrogateescape"), wants_line=False)
+
+    async def exchange(self, data: bytes, *, wants_line: bool) -> bytes:
+        """Give it some lines, and wait for one if it is wanted. Raises ServerGone, ToolError."""
+        running = self._running
+        if running is None:
+            raise ServerGone("it was not started")
+        body = _EXCHANGE.format(send=_SEND if data else "", wait=_WAIT if wants_line else "")
+        begin = mark()
+        place = f"d={quote(bytes_of(running.folder))}\npid={running.pid}\n"
+        result = await self._sandbox.exec(
+            f"{PRELUDE}{place}{STATUS}echo {begin}\n{body}",
+            timeout_s=WAIT_S,
+            stdin=data,
+            max_output=MOST_MESSAGE,
+        )
+        if result.timed_out:
+            await self.kill()
+            raise ToolError(
+                f"no answer within {WAIT_S:g} s; it was ended, and starts anew with the next call"
+            )
+        if result.exit_code:
+            raise ServerGone(await self._last_words())
+        if result.omitted:
+            await self.kill()
+            raise ToolError(f"its message is longer than {MOST_MESSAGE} bytes; ask for less")
+        return result.output.partition(f"{begin}\n".encode())[2]
+
+    async def _last_words(self) -> str:
+        if self._running is None:
+            return ""
+        state = await self._background.news(self._running, _LAST_WORDS)
+        said = text_of(state.output).strip().split("\n")[-1][:300]
+        code = f"exit code {state.exit_code}" if state.exit_code is not None else "killed"
+        return f"it has ended ({code}){': ' if said else ''}{said}"
+
+    async def kill(self) -> None:
+        """End it and all it started."""
+        if self._running is not None:
+            running, self._running = self._running, None
+            await self._background.kill(running)
+
+
+@asynccontextmanager
+async def streams(server: InsideServer) -> AsyncIterator[tuple[Any, Any]]:
+    """The SDK's two streams over a server that was started."""
+    import anyio
+
+    to_session, read_stream = anyio.create_memory_object_stream[Any](100)
+    write_stream, from_session = anyio.create_memory_object_stream[Any](100)
+    async with anyio.create_task_group() as group, to_session, read_stream, write_stream, from_session:
+        group.start_soon(_pump, server, from_session, to_session)
+        yield read_stream, write_stream
+        group.cancel_scope.cancel()
+
+
+async def _pump(server: InsideServer, from_session: Any, to_session: Any) -> None:
+    """Carry messages while a request is open; sleep otherwise."""
+    import anyio
+
+    opened: set[Any] = set()
+    while True:
+        messages = [] if opened else [await from_session.receive()]
+        for _ in range(5):  # what the session has to say to what it has just heard
+            await anyio.lowlevel.checkpoint()
+        while from_session.statistics().current_buffer_used:
+            messages.append(from_session.receive_nowait())
+        data = b""
+        for each in messages:
+            if hasattr(each.message, "method") and hasattr(each.message, "id"):
+                opened.add(each.message.id)
+            data += each.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = await server.exchange(data, wants_line=bool(opened))
+        if line:
+            await _deliver(line, opened, to_session)
+
+
+async def _deliver(line: bytes, opened: set[Any], to_session: Any) -> None:
+    """Give the session a line of the server, if it is a message; what else servers print is passed over."""
+    from mcp import types
+    from mcp.shared.message import SessionMessage
+
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return
+    if not hasattr(message, "method"):
+        opened.discard(getattr(message, "id", None))
+    await to_session.send(SessionMessage(message))
