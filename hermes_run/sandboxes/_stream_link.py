@@ -28,6 +28,8 @@ on to the oldest one beyond gets SIGPIPE."""
 _FREE_BYTES = 256 << 20
 """Read as fast as it comes up to here: beyond, a command only wastes the time of everybody on the way."""
 _PAUSE_S = 0.05
+_KILL_AGAIN_S = 0.25
+"""How long the news of a call's end may take: a second order to kill must not meet what comes after it."""
 _CONGESTED_S = 0.01
 _BIRTH_S = 20.0
 """How long a kept shell may take to be there again when a command has killed it."""
@@ -140,6 +142,7 @@ class StreamLink:
         await self.ready()
         call.relay = self._relay
         self.call = call
+        self._is_killing = False
         self._unasked = 0
         self._send(line)
         await self._wire.drained()
@@ -177,6 +180,10 @@ class StreamLink:
         self._is_killing = True
         spared = b" ".join([self._relay, *self._drains])
         self._send(b"k %b %b %b" % (self._supervisor, self._shell, spared))
+
+    def _may_kill_again(self, call: Call | None) -> None:
+        if call is self.call:
+            self._is_killing = False
 
     def cut(self, call: Call) -> None:
         """End the output of a call, whoever still holds it. The shell may have another relay by now."""
@@ -263,7 +270,7 @@ class StreamLink:
                 self._is_ready.set()
                 self._tell("ready")
             case b"killed", []:
-                self._is_killing = False
+                self._loop.call_later(_KILL_AGAIN_S, self._may_kill_again, self.call)
             case b"drain", [pid]:
                 self._add_drain(pid)
             case b"gone", [status]:

@@ -71,7 +71,8 @@ _CALL = '( eval "$__m"; eval "$__c" ) <{stdin} >&7 2>&1 3<&- 4>&- 5>&- 6>&- 7>&-
 _KEPT_SHELL = f"""read -r __p __X __y __q __z </proc/self/stat; __k=0 __f= __i= __b=;
 while :; do
  if [ -z "$__b" ]; then
-  [ -p "$__f" ] || {{ __k=$((__k+1)); __f=$__d/o$__p.$__k; rm -f "$__f"; mkfifo -m 600 "$__f";
+  [ -p "$__f" ] || {{ __k=$((__k+1)); __f=$__d/o$__p.$__k; [ -d "$__d" ] || mkdir -p -m 700 "$__d";
+   rm -f "$__f"; mkfifo -m 600 "$__f";
    [ -p "$__f" ] || {{ echo "$__t broken" >&4; exit 99; }}; }};
   exec 9<>"$__f" 8<"$__f" 7>"$__f"; exec 9>&-;
   cat <&8 >&5 3<&- 4>&- 5>&- 6>&- 7>&- 8<&- & __r=$!;
