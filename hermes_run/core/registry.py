@@ -31,7 +31,7 @@ BACKENDS: dict[str, Row] = {
     "bubblewrap": Row("hermes_run.sandboxes.bubblewrap:BubblewrapBackend"),
     "docker": Row("hermes_run.sandboxes.docker:DockerBackend"),
     "singularity": Row("hermes_run.sandboxes.singularity:SingularityBackend"),
-    "modal": Row(""),
+    "modal": Row("hermes_run.sandboxes.modal:ModalBackend", needs="modal"),
 }
 
 MODELS: dict[str, Row] = {

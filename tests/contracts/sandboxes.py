@@ -10,9 +10,9 @@ import pytest
 
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.registry import BACKENDS, load
-from hermes_run.errors import BackendMissing
+from hermes_run.errors import BackendMissing, MissingExtra
 from hermes_run.spec.model import SandboxSettings, Settings
-from tests import images
+from tests import images, modal_place
 from tests.roots import small_root
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ _missing: dict[str, tuple[str, ...] | str] = {}
 
 def new_backend(name: str, run: str = "contract-run") -> Backend:
     """A backend for a run."""
-    made: Backend = load("sandbox backend", BACKENDS, kind_of(name))(run, settings_of(name))
+    kind = load("sandbox backend", BACKENDS, kind_of(name))
+    if name == "modal":
+        modal_place.modal_folder()
+    made: Backend = kind(run, settings_of(name))
     return made
 
 
@@ -55,6 +58,8 @@ def image_of(name: str) -> str:
         image = images.BUSYBOX if name == "docker-busybox" else images.BASH
         images.build(image)
         return image
+    if name == "modal":
+        return modal_place.BASH
     return str(small_root()) if name == "singularity" else ""
 
 
@@ -62,7 +67,10 @@ def what_is_missing(name: str) -> tuple[str, ...] | str:
     """What a backend cannot promise here, or why it does not work."""
 
     async def ask() -> tuple[str, ...] | str:
-        backend = new_backend(name)
+        try:
+            backend = new_backend(name)
+        except MissingExtra as error:
+            return str(error)
         try:
             return await backend.check()
         except BackendMissing as error:

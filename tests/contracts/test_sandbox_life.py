@@ -16,7 +16,7 @@ import pytest
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.core.keys import digest
 from hermes_run.errors import SandboxError
-from tests import images
+from tests import images, modal_place
 from tests.contracts.sandboxes import image_of, kind_of, new_backend, opened, sh, sleepers, text, within
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ def _take_away(name: str, run: str) -> None:
     """Remove the sandboxes of a run from outside."""
     if kind_of(name) == "docker":
         images.remove_containers(run)
+    if name == "modal":
+        modal_place.end_sandboxes(run)
     for pid in _children():
         os.kill(pid, signal.SIGKILL)
 
@@ -119,7 +121,7 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
 _DYING_RUN = """
 import asyncio, sys
 from hermes_run.core.contracts import SandboxRequest
-from tests import images
+from tests import images, modal_place
 from tests.contracts.sandboxes import new_backend
 
 async def main():
