@@ -43,6 +43,9 @@ class Answer:
     is_chunked: bool = False
     closes: bool = False
     """Announces `Connection: close` and does so."""
+    pieces: tuple[bytes, ...] = ()
+    """The body in chunks of its own, with `pause_s` before each."""
+    pause_s: float = 0.0
     raw: tuple[bytes, ...] = ()
     """Instead of all this: these bytes, one after the other, then the end of the connection."""
 
@@ -122,6 +125,19 @@ def fails(status: int, message: str = "no", headers: Mapping[str, str] | None = 
     return Answer(status=status, body=body, headers=headers or {})
 
 
+def events(*chunks: Mapping[str, Any], pause_s: float = 0.0, is_done: bool = True) -> Answer:
+    """A stream of server-sent events, one for each chunk, with a pause before each."""
+    lines = [f"data: {json.dumps(chunk)}\n\n".encode() for chunk in chunks]
+    if is_done:
+        lines.append(b"data: [DONE]\n\n")
+    return Answer(
+        body=b"".join(lines),
+        headers={"Content-Type": "text/event-stream"},
+        pieces=tuple(lines),
+        pause_s=pause_s,
+    )
+
+
 class ModelServer:
     """See the module. A context manager; its loop runs in a thread of its own.
 
@@ -179,6 +195,9 @@ class ModelServer:
     def _run(self) -> None:
         with suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._serve())
+        late = asyncio.all_tasks(self._loop)
+        self._loop.run_until_complete(asyncio.wait(late, timeout=5) if late else asyncio.sleep(0))
+        self._loop.run_until_complete(asyncio.sleep(0))  # what was closed is closed now
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
@@ -253,7 +272,7 @@ class ModelServer:
         headers = {"Content-Type": "application/json", **answer.headers}
         if answer.closes:
             headers["Connection"] = "close"
-        if answer.is_chunked:
+        if answer.is_chunked or answer.pieces:
             headers["Transfer-Encoding"] = "chunked"
         else:
             headers["Content-Length"] = str(len(answer.body))
@@ -265,6 +284,15 @@ class ModelServer:
             await writer.drain()
             _reset(writer)
             return False
+        if answer.pieces:
+            writer.write(head.encode("latin-1"))
+            for piece in answer.pieces:
+                await asyncio.sleep(answer.pause_s)
+                writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+            return not answer.closes
         body = _chunked(answer.body) if answer.is_chunked else answer.body
         writer.write(head.encode("latin-1") + body)  # one write: two would wait for an acknowledgement
         await writer.drain()

@@ -26,6 +26,8 @@ CONNECT_TIMEOUT_S = 10.0
 IDLE_S = 55.0
 """Idle connections are given up after this; many servers and balancers close them at 60 s."""
 
+_OPENING_AT_END_S = 1.0
+
 _MAX_HEAD = 256 * 1024
 _MAX_BODY = 256 * 1024 * 1024
 """Bytes. No honest reply comes near: a broken endpoint must not fill the memory."""
@@ -242,6 +244,7 @@ class DirectTransport(httpx2.AsyncBaseTransport):
         self._ssl_context = ssl_context
         self._idle: dict[tuple[str, str, int], deque[_Connection]] = {}
         self._open: set[_Connection] = set()
+        self._opening: set[asyncio.Task[_Connection]] = set()
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; the response is read already. Raises httpx2.RequestError."""
@@ -273,7 +276,12 @@ class DirectTransport(httpx2.AsyncBaseTransport):
         return answer
 
     async def aclose(self) -> None:
-        """Close every connection."""
+        """Close every connection; those that are being opened, as soon as they are."""
+        if self._opening:
+            _, late = await asyncio.wait(tuple(self._opening), timeout=_OPENING_AT_END_S)
+            for opening in late:
+                opening.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         for connection in tuple(self._open):
             connection.close()
         self._idle.clear()
@@ -300,9 +308,27 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             idle.popleft().close()
 
     async def _connect(self, origin: tuple[str, str, int]) -> _Connection:
+        """A new connection. A call that is cancelled meanwhile leaves it to the next one.
+
+        Cancelling `create_connection` itself can lose a socket that is connected already.
+        """
+        if origin[0] not in ("http", "https"):
+            raise httpx2.UnsupportedProtocol(f"{origin[0] or 'no scheme'}: neither http nor https")
+        opening = asyncio.create_task(self._open_one(origin))
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(lambda done: self._keep(origin, done))
+            raise
+
+    def _keep(self, origin: tuple[str, str, int], opening: asyncio.Task[_Connection]) -> None:
+        if not opening.cancelled() and opening.exception() is None:
+            self._give_back(origin, opening.result())
+
+    async def _open_one(self, origin: tuple[str, str, int]) -> _Connection:
         scheme, host, port = origin
-        if scheme not in ("http", "https"):
-            raise httpx2.UnsupportedProtocol(f"{scheme or 'no scheme'}: neither http nor https")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
