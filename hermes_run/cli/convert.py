@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hermes_run.cli.parser import Parser
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
     from hermes_run.cli.report import Trouble
 
+_WITH_VALUE = ("-o", "--out")
+_OWN = ("--json", "-h", "--help", *_WITH_VALUE)
+
 
 def main(words: Sequence[str], _trouble: Trouble) -> int:
     """Print the spec; what has no equal is named there and on stderr."""
@@ -23,10 +27,13 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         "Print the run spec that is equal to a command line of hermes-agent's batch runner, commented where "
         "something is another thing here. `python batch_runner.py` may stand in front, or be left out.",
     )
-    parser.usage = "hermes-run convert -- [python batch_runner.py] --dataset_file=FILE --batch_size=N …"
+    parser.usage = (
+        "hermes-run convert [-o FILE] -- [python batch_runner.py] --dataset_file=FILE --batch_size=N …"
+    )
     parser.add_argument(
         "--json", action="store_true", help="the spec as one JSON object, with what has no equal"
     )
+    parser.add_argument("-o", "--out", metavar="FILE", help="write the spec into a new file")
     arguments = parser.parse(own)
 
     from hermes_run.spec.flags import spec_from_flags
@@ -42,12 +49,25 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
             "  usage: hermes-run convert -- --dataset_file=FILE --batch_size=N --run_name=NAME …"
         )
     if arguments.json:
-        say(as_json({"spec": spec_from_flags(command.flags), "no_equal": command.without_equal}))
+        both = {"spec": spec_from_flags(command.flags), "no_equal": command.without_equal}
+        _give(as_json(both) + "\n", arguments.out)
     else:
-        say(write_spec(command).rstrip("\n"))
+        _give(write_spec(command), arguments.out)
     for text in command.without_equal:
         complain(f"warning: without an equal here: {text}")
     return 0
+
+
+def _give(spec: str, out: str | None) -> None:
+    if out is None:
+        say(spec.rstrip("\n"))
+        return
+    try:
+        with Path(out).open("x", encoding="utf-8") as stream:
+            stream.write(spec)
+    except FileExistsError:
+        raise UsageError(f"{out}: exists already; name another file, or move that away") from None
+    say(f"wrote {out}\nnext: hermes-run validate {out}")
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:
@@ -55,5 +75,7 @@ def _parted(words: list[str]) -> tuple[list[str], list[str]]:
     if "--" in words:
         place = words.index("--")
         return words[:place], words[place + 1 :]
-    count = next((n for n, word in enumerate(words) if word not in ("--json", "-h", "--help")), len(words))
+    count = 0
+    while count < len(words) and words[count].partition("=")[0] in _OWN:
+        count += 2 if words[count] in _WITH_VALUE else 1
     return words[:count], words[count:]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, columns, count_of, number
 from hermes_run.cli.report import say
+from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator, Sequence
 
     from hermes_run.cli.report import Trouble
@@ -29,6 +32,9 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         help="the dataset: then rows without a record are pending, and image, cwd and the like count",
     )
     parser.add_argument(
+        "--prompt-field", metavar="NAME", help="the column of FILE that holds the prompt (default: prompt)"
+    )
+    parser.add_argument(
         "-o", "--out", metavar="OUT", help="the new run directory; its name is the run's name"
     )
     parser.add_argument("--json", action="store_true", help="the account as one JSON object")
@@ -36,11 +42,15 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     folder = Path(arguments.dir)
     out = Path(arguments.out) if arguments.out else _free_place(folder)
 
+    if arguments.prompt_field and not arguments.dataset:
+        raise UsageError("--prompt-field names a column of a dataset; name that, too: --dataset FILE")
+
     from hermes_run.store.adoption import adopt
 
-    account = adopt(folder, out, Path(arguments.dataset) if arguments.dataset else None)
+    dataset = Path(arguments.dataset) if arguments.dataset else None
+    account = adopt(folder, out, dataset, arguments.prompt_field or "prompt")
     account = {"run_dir": str(out), **account}
-    say(as_json(account) if arguments.json else _text(account, arguments.dataset))
+    say(as_json(account) if arguments.json else _text(account, arguments))
     return 0
 
 
@@ -51,7 +61,7 @@ def _free_place(folder: Path) -> Path:
     return Path("data") / f"{name}_imported" if here.exists() else here
 
 
-def _text(account: dict[str, Any], dataset: str | None) -> str:
+def _text(account: dict[str, Any], arguments: argparse.Namespace) -> str:
     files = account["files"]
     lines = [
         f"{account['run_dir']}: {count_of(account['adopted'], 'record')} taken over from {account['source']}",
@@ -67,8 +77,8 @@ def _text(account: dict[str, Any], dataset: str | None) -> str:
         "became",
         columns(_rows(account)),
     ]
-    lines += [f"note: {note}" for note in _notes(account, dataset)]
-    lines.append(f"next: {_next(account, dataset)}")
+    lines += [f"note: {note}" for note in _notes(account, arguments.dataset)]
+    lines.append(f"next: {_next(account, arguments)}")
     return "\n".join(lines)
 
 
@@ -117,10 +127,11 @@ def _notes(account: dict[str, Any], dataset: str | None) -> Iterator[str]:
         yield "without --dataset, keys are of prompts alone; rows with image, cwd, setup or files have others"
 
 
-def _next(account: dict[str, Any], dataset: str | None) -> str:
-    run = Path(account["run_dir"])
-    place = "" if str(run.parent) == "data" else f" --set output.dir={run.parent}"
+def _next(account: dict[str, Any], arguments: argparse.Namespace) -> str:
+    run, field, dataset = Path(account["run_dir"]), arguments.prompt_field, arguments.dataset or "FILE"
+    sets = "" if str(run.parent) == "data" else f" --set output.dir={run.parent}"
+    sets += f" --set {shlex.quote(f'dataset.prompt_field={field}')}" if field else ""
     return (
-        f"hermes-run --dataset-file {dataset or 'FILE'} --batch-size N --run-name {run.name}{place} … "
+        f"hermes-run --dataset-file {dataset} --batch-size N --run-name {run.name}{sets} … "
         "(hermes-run convert makes a spec of an old command line)"
     )

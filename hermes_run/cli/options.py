@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import shutil
 import sys
@@ -12,10 +13,9 @@ from hermes_run.cli.plain import near
 from hermes_run.cli.report import complain
 from hermes_run.core.registry import which_are_known
 from hermes_run.errors import UsageError
-from hermes_run.spec.flags import FLAGS
+from hermes_run.spec.flags import FLAGS, Typed
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
     from hermes_run.cli.parser import Parser
@@ -24,6 +24,20 @@ if TYPE_CHECKING:
 RETRIABLE = ("failed", "partial", "discarded")
 _ONCE = ("--fresh", "--accept-spec-change")  # no part of the command that continues a run
 _ONCE_WITH_VALUE = ("--retry", "--api-key")
+
+
+class _Typed(argparse.Action):
+    """Keeps under which of its names an option was given, for what is said of its value."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: Any,
+        name: str | None = None,
+    ) -> None:
+        """Take the value that follows an option."""
+        setattr(namespace, self.dest, Typed(value, name or ""))
 
 
 def add_spec_options(parser: Parser) -> None:
@@ -42,6 +56,7 @@ def add_spec_options(parser: Parser) -> None:
         what: dict[str, Any] = {"nargs": "?", "const": "true"} if is_switch else {}
         group.add_argument(
             *flag.names,
+            action=_Typed,
             dest=flag.dest,
             metavar="true" if is_switch else flag.dest.rpartition("_")[2].upper(),
             help=f"{'.'.join(flag.key)}: {flag.help}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from hermes_run.spec.locate import Mistakes, Node, Place, Source, shown
 
@@ -108,6 +108,19 @@ OPTIONS_ONLY = (
 """Options of a run, with underscores, that people look for in a spec in vain."""
 
 
+class Typed(str):
+    """A value as it was typed, with the name of the option that it was typed for."""
+
+    __slots__ = ("option",)
+    option: str
+
+    def __new__(cls, text: str, option: str) -> Self:
+        """Make one."""
+        made = super().__new__(cls, text)
+        made.option = option
+        return made
+
+
 class _NotThat(Exception):
     """A value that its option cannot take."""
 
@@ -141,11 +154,12 @@ def flag_nodes(
         mistakes: values that cannot be read are added here.
     """
     nodes = []
-    for dest, value in flags.items():
-        if value is None:
+    for dest, given in flags.items():
+        if given is None:
             continue
-        flag = BY_DEST[dest]
-        place = Place(Source(flag.names[0], folder, order=1_000, is_file=False))
+        flag, value = BY_DEST[dest], str(given) if isinstance(given, Typed) else given
+        name = given.option if isinstance(given, Typed) else flag.names[0]
+        place = Place(Source(name, folder, order=1_000, is_file=False))
         try:
             converted = _convert(flag, value)
         except _NotThat as error:

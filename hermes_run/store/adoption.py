@@ -38,8 +38,12 @@ _BATCH_SIZE = 20
 """Where its statistics do not say."""
 
 
-def adopt(folder: Path, out: Path, dataset: Path | None = None) -> dict[str, Any]:
+def adopt(
+    folder: Path, out: Path, dataset: Path | None = None, prompt_field: str = "prompt"
+) -> dict[str, Any]:
     """Make `out` of the predecessor's `folder`; the account of all that was found.
+
+    `prompt_field` is the column of `dataset` that holds the prompt.
 
     Raises UsageError for a folder that is none of the predecessor's and for an `out` that cannot be
     made, DatasetError.
@@ -51,7 +55,7 @@ def adopt(folder: Path, out: Path, dataset: Path | None = None) -> dict[str, Any
             plan = Plan(folder / layout.TRAJECTORIES, Selection())
             matching = match_alone(plan, old.sightings)
         else:
-            plan = make_plan(dataset, Selection(), skip_bad_rows=True)
+            plan = make_plan(dataset, Selection(prompt_field), skip_bad_rows=True)
             matching = match_rows(plan, old.sightings, old.other_tools)
         with assembling(out, _about(old)) as new:
             new.set_plan(plan_file(plan), plan.packed_keys)

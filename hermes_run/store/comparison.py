@@ -18,6 +18,7 @@ from msgspec import UNSET
 from hermes_run.errors import UsageError
 from hermes_run.quality.statistics import Statistics, glance, tool_table
 from hermes_run.store import layout
+from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader
 from hermes_run.store.entry import Entry, decode_entry, encode_lines
 from hermes_run.store.planfile import PlanFile, read_plan
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
 _decode_counted = msgspec.json.Decoder(Counted).decode
 _Some = TypeVar("_Some", bound=msgspec.Struct)
+_CONTENT = "xxh3:"
+"""Before the digest of a file's content, in what a run remembers of its spec (`spec.fingerprint`)."""
 _IN_MEMORY_BYTES = 1 << 25
 """What of the changed entries is kept in memory, if there is a stream for the others."""
 _BLOCK_BYTES = 1 << 16
@@ -294,11 +297,30 @@ def _plan_of(run: Path) -> PlanFile | None:
 
 
 def spec_changes(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
-    """Dotted path -> [in a, in b] of two specs; keys beginning with x- are the user's own."""
+    """Dotted path -> [in a, in b] of two specs; keys beginning with x- are the user's own.
+
+    What a spec only names, such as a tape, own tools or prefill messages, is compared by the content that the
+    runs remember, too: a file that was edited is a difference.
+    """
     mine, theirs = dict(_flat(a)), dict(_flat(b))
     if not mine or not theirs:
         return {}
-    return {name: pair for name, pair in paired(mine, theirs, None).items() if pair[0] != pair[1]}
+    found = {name: pair for name, pair in paired(mine, theirs, None).items() if pair[0] != pair[1]}
+    works = [_work_fields(spec) for spec in (a, b)]
+    if not all(works):
+        return found
+    for name, pair in paired(works[0], works[1], None).items():
+        is_content = any(isinstance(value, str) and value.startswith(_CONTENT) for value in pair)
+        is_told = name in found or name == "drawn_when_none_is"  # the latter: by the distribution
+        if pair[0] != pair[1] and (is_content or not is_told):
+            found[f"{name} (content)" if is_content else name] = pair
+    return found
+
+
+def _work_fields(spec: dict[str, Any]) -> dict[str, Any]:
+    memory = spec.get(MEMORY)
+    fields = memory.get("work_fields") if isinstance(memory, dict) else None
+    return fields if isinstance(fields, dict) else {}
 
 
 def _flat(value: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

@@ -114,6 +114,15 @@ class Fold:
         step = max(1, -(-len(self._index) // most))
         return [value >> _CODE_BITS & _OFFSET_MASK for value in islice(self._index.values(), 0, None, step)]
 
+    def offsets_in(self, batches: set[int]) -> list[int]:
+        """Where the entries of some batches are."""
+        values = self._index.values()
+        return [
+            value >> _CODE_BITS & _OFFSET_MASK
+            for value in values
+            if value >> _CODE_BITS + _OFFSET_BITS in batches
+        ]
+
     def sorted_keys(self) -> list[bytes]:
         """All packed keys, sorted: the manifest's order."""
         return sorted(self._index)

@@ -49,6 +49,7 @@ def recover(
     present = set(batch_numbers(folder))
     known = {number for number in journal.batches if journal.is_end_lost(number)}  # and written off
     short = {n for n, end in journal.batches.items() if end and n not in present} - known
+    short |= _with_missing_lines(folder, journal, known)
     for number in sorted(present - known):
         path, end = batch_path(folder, number), journal.batches.get(number, 0)
         size = path.stat().st_size
@@ -63,6 +64,13 @@ def recover(
     for number in sorted(present):
         _adopt_tail(folder, journal, number, found, (filters, is_planned))
     return found
+
+
+def _with_missing_lines(folder: Path, journal: Journal, numbers: set[int]) -> set[int]:
+    """Those batch files that lack a line that counts, where their size tells nothing."""
+    with BatchReader(folder) as reader:
+        entries = map(journal.at, journal.fold.offsets_in(numbers) if numbers else ())
+        return {entry.batch for entry in entries if entry.length and reader.read(entry) is None}
 
 
 def _write_off_lines_elsewhere(journal: Journal, found: Recovery) -> None:

@@ -16,7 +16,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hermes_run.core.registry import did_you_mean
+from hermes_run.core.registry import which_are_known
 from hermes_run.errors import ToolError
 
 if TYPE_CHECKING:
@@ -150,8 +150,8 @@ def _fit_object(value: dict[str, Any], schema: Schema, where: str, faults: list[
                 continue
             fitted[name] = _fit(item, known[name], place, faults)
         elif extra is False:
-            listed = ", ".join(known) or "none"
-            faults.append(f'unknown parameter "{place}"{did_you_mean(name, known)} Known: {listed}')
+            ending = which_are_known(name, known) if known else "; there are none"
+            faults.append(f'unknown parameter "{place}"{ending}')
         else:
             fitted[name] = _fit(item, extra, place, faults) if isinstance(extra, dict) else item
     for name in required:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.cli.calling import Cli
 
 OLD = ("--dataset_file=data.jsonl", "--batch_size=10", "--run_name=my_run")
@@ -48,4 +50,18 @@ def test_the_list_of_distributions_has_a_command_of_its_own(cli: Cli) -> None:
 
 
 def test_help_is_its_own(cli: Cli) -> None:
-    assert "convert -- [python batch_runner.py]" in cli("convert", "--help").stdout
+    assert "convert [-o FILE] -- [python batch_runner.py]" in cli("convert", "--help").stdout
+
+
+@pytest.mark.parametrize("words", [("-o", "{}", "--"), ("-o", "{}"), ("--out={}",)])
+def test_the_spec_can_go_into_a_file_that_is_new(cli: Cli, tmp_path: Path, words: tuple[str, ...]) -> None:
+    out = tmp_path / "new.yaml"
+    command = ("convert", *(word.format(out) for word in words), *OLD)
+    done = cli(*command)
+    assert (done.returncode, done.stderr) == (0, "")
+    written = out.read_bytes()
+    assert yaml.safe_load(written)["run_name"] == "my_run"
+    again = cli(*command)
+    assert again.returncode == 2
+    assert "new.yaml: exists already" in again.stderr
+    assert out.read_bytes() == written

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from hermes_run.cli.options import add_run_options, continuing, flags_of, retry_set
 from hermes_run.cli.parser import Parser
 from hermes_run.errors import UsageError
 from hermes_run.spec.flags import FLAGS
+
+if TYPE_CHECKING:
+    from tests.cli.calling import Cli
 
 
 def parse(*words: str) -> dict[str, object]:
@@ -81,3 +86,10 @@ def test_the_command_that_continues_holds_no_key_and_does_nothing_twice(
     words: list[str], command: str
 ) -> None:
     assert continuing(words) == command
+
+
+@pytest.mark.parametrize("name", ["--workers", "--num-workers", "--num_workers"])
+def test_a_value_that_cannot_be_is_told_with_the_name_that_was_typed(cli: Cli, name: str) -> None:
+    done = cli("--dataset-file=x", "--batch-size=1", "--run-name=r", f"{name}=many")
+    assert done.returncode == 2
+    assert f'{name.replace("_", "-")}: workers: must be a whole number, not "many"' in done.stderr

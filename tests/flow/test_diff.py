@@ -190,3 +190,18 @@ def test_a_long_list_is_cut_unless_all_is_asked_for(two: tuple[Lab, str, str]) -
     assert short.count("\n- ") == 21
     assert "- and 10 more (--all shows them)" in short
     assert lab.call("diff", "many.jsonl", "none.jsonl", "--all").out.count("\n- ") == 30
+
+
+def test_a_file_that_a_spec_names_is_compared_by_its_content(lab: Lab) -> None:
+    lab.write_tape({"conversations": [{"turns": [{"reasoning": "r", "text": "done"}]}]})
+    lab.write_prompts("a")
+    assert lab.run("-q", "--run-name", "a").code == 0
+    assert lab.run("-q", "--run-name", "b").code == 0
+    same = lab.call("diff", "data/a", "data/b", "--json").json()["spec"]
+    assert same == {"run_name": ["a", "b"]}
+    tape = lab.folder / "tape.yaml"
+    tape.write_text(tape.read_text() + "# another word\n")
+    assert lab.run("-q", "--run-name", "c").code == 0
+    found = lab.call("diff", "data/a", "data/c", "--json").json()["spec"]
+    assert found.keys() == {"run_name", "model.script (content)"}
+    assert "model.script (content): xxh3:" in lab.call("diff", "data/a", "data/c").out

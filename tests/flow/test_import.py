@@ -345,3 +345,16 @@ def test_a_part_of_what_was_taken_over_can_be_chosen(lab: Lab, old: Old) -> None
     assert done.code == 0, done.err
     assert len(read_lines(lab.folder / "data/part/manifest.jsonl")) == 2
     assert lab.call("verify", str(lab.folder / "data/part")).code == 0
+
+
+def test_the_column_that_holds_the_prompt_can_be_named(lab: Lab, old: Old) -> None:
+    old.write(prompts(6))
+    rows = [json.loads(text) for text in old.dataset.read_text().splitlines()]
+    rows = [{"question": row.pop("prompt"), **row} for row in rows]
+    old.dataset.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    account = imported(lab, old, "--dataset", str(old.dataset), "--prompt-field", "question")
+    assert account["rows"] == 6
+    assert account["in_plan"] == account["adopted"] > 0
+    alone = lab.call("import", str(old.run_dir), "-o", "data/other", "--prompt-field", "question")
+    assert alone.code == 2
+    assert "--dataset FILE" in alone.err

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_run.store.journal import Journal
 from tests.flow.lab import Lab
 
 if TYPE_CHECKING:
@@ -269,3 +270,18 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(lab: Lab) -> None:
     damaged = lab.run("--dry-run")
     assert damaged.code == 2
     assert "hermes-run repair" in damaged.err
+
+
+def test_a_batch_whose_end_was_written_off_is_looked_through_once(lab: Lab) -> None:
+    batch = lab.run_dir / "batch_0.jsonl"
+    batch.write_bytes(batch.read_bytes()[:-40])
+    assert "1 trajectories are missing or torn" in resume(lab)
+    journal = (lab.run_dir / "journal.jsonl").read_bytes()
+    opened = Journal(lab.run_dir / "journal.jsonl")
+    opened.close()
+    assert [number for number in opened.batches if opened.is_end_lost(number)] == [0]
+    assert "missing" not in resume(lab)
+    assert (lab.run_dir / "journal.jsonl").read_bytes() == journal
+    batch.unlink()
+    assert "2 trajectories are missing or torn" in resume(lab)
+    assert "missing" not in resume(lab)

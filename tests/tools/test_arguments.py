@@ -141,7 +141,7 @@ def test_missing_and_unknown_parameters_are_all_named_at_once() -> None:
     with pytest.raises(BadArguments) as caught:
         parse('{"comand": "ls", "extra": 1}', ("command", "path"), command=TEXT, path=TEXT)
     assert 'unknown parameter "comand"; did you mean "command"?' in str(caught.value)
-    assert 'unknown parameter "extra" Known: command, path' in str(caught.value)
+    assert 'unknown parameter "extra". Known: command, path' in str(caught.value)
     assert 'missing parameter "path" (text)' in str(caught.value)
 
 
