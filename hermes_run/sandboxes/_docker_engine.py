@@ -44,6 +44,15 @@ _CURES = {
     ),
     "timed out": "the daemon does not answer in time: restart it",
 }
+_START_TROUBLES = (
+    (re.compile(r"/bin/sh\b.*no such file|/bin/sh\b.*not found"), "its image has no shell, /bin/sh"),
+    (re.compile(r"exec format error"), "its image is for another CPU than the Docker daemon's"),
+    (re.compile(r"no space left"), "the Docker daemon's disk is full: make room (docker system prune)"),
+    (
+        re.compile(r"address pool"),
+        "the Docker daemon has no address left for a network: remove unused ones (docker network prune)",
+    ),
+)
 _TEMPORARY = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{12,64}\b|(?<=:)[0-9]{4,5}(?=->|\b)")
 
 
@@ -159,7 +168,9 @@ def start_error(error: Exception, address: str) -> SandboxError:
     from docker.errors import APIError
 
     if isinstance(error, APIError):
-        return SandboxError(f"a docker sandbox did not start: {explain(error)}", reason="sandbox_start")
+        said = explain(error)
+        why = next((why for pattern, why in _START_TROUBLES if pattern.search(said)), said)
+        return SandboxError(f"a docker sandbox did not start: {why}", reason="sandbox_start")
     return SandboxError(
         f"a docker sandbox did not start: {no_daemon(address, error)}", reason="sandbox_start"
     )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from hermes_run.core.images import plain_reference
 from hermes_run.errors import BackendMissing, SandboxError
-from hermes_run.sandboxes._docker_engine import explain
+from hermes_run.sandboxes._docker_engine import explain, no_daemon
 from hermes_run.sandboxes._images import FetchLater
 
 if TYPE_CHECKING:
@@ -203,20 +203,30 @@ class ImageRack:
 
     async def daemon(self) -> Mapping[str, Any]:
         """What the daemon says of itself; asked once. Raises BackendMissing."""
+        from docker.errors import DockerException
+
         if not self._daemon:
-            self._daemon = await self._engine.call(lambda client: client.info())
+            try:
+                self._daemon = await self._engine.call(lambda client: client.info())
+            except (DockerException, OSError) as error:
+                raise no_daemon(self._engine.address, error) from error
         return self._daemon
 
     async def fetch(self, image: str) -> Image:
         """See `fetch`."""
         try:
             daemon = await self.daemon()
-        except BackendMissing as error:
-            raise SandboxError(str(error), reason="image") from error
+        except BackendMissing as error:  # it worked when the run began: it may come back
+            raise FetchLater(f'the image "{image}" cannot be fetched: {error}') from error
         return await self._engine.call(lambda client: fetch(client, image, daemon))
 
     async def present(self, images: list[str]) -> dict[str, bool]:
         """Which are here. Raises BackendMissing."""
-        return await self._engine.call(
-            lambda client: {image: is_here(client, image.removeprefix("docker://")) for image in images}
-        )
+        from docker.errors import DockerException
+
+        try:
+            return await self._engine.call(
+                lambda client: {image: is_here(client, image.removeprefix("docker://")) for image in images}
+            )
+        except (DockerException, OSError) as error:
+            raise no_daemon(self._engine.address, error) from error

@@ -16,7 +16,7 @@ from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_box import DockerBox
 from hermes_run.sandboxes._docker_config import what_is_missing
-from hermes_run.sandboxes._docker_engine import Engine, no_daemon
+from hermes_run.sandboxes._docker_engine import Engine
 from hermes_run.sandboxes._docker_images import ImageRack
 from hermes_run.sandboxes._docker_leftovers import Network, sweep
 from hermes_run.sandboxes._docker_leftovers import leftovers as find_leftovers
@@ -61,12 +61,7 @@ class DockerBackend:
 
     async def check(self) -> tuple[str, ...]:
         """Ask the daemon what it can do; to try it takes an image. Raises BackendMissing."""
-        from docker.errors import DockerException
-
-        try:
-            daemon = await self._rack.daemon()
-        except (DockerException, OSError) as error:
-            raise no_daemon(self._engine.address, error) from error
+        daemon = await self._rack.daemon()
         kind = daemon.get("OSType") or "linux"
         if kind != "linux":
             raise BackendMissing(f"the Docker daemon runs {kind} containers", cure="switch it to Linux ones")
@@ -109,12 +104,7 @@ class DockerBackend:
 
     async def images_present(self, images: Iterable[str]) -> dict[str, bool]:
         """See `Backend.images_present`. Raises BackendMissing."""
-        from docker.errors import DockerException
-
-        try:
-            return await self._rack.present(list(images))
-        except (DockerException, OSError) as error:
-            raise no_daemon(self._engine.address, error) from error
+        return await self._rack.present(list(images))
 
     def leftovers(self) -> Sequence[Leftover]:
         """Containers, networks and locks of runs whose process is gone."""

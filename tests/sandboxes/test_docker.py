@@ -19,11 +19,12 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from docker.errors import NotFound
 
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_engine import find_address
-from hermes_run.sandboxes.docker import DockerBackend
+from hermes_run.sandboxes.docker import DockerBackend, owner
 from hermes_run.spec.model import SandboxSettings, Settings
 from tests import images
 from tests.conftest import require
@@ -101,7 +102,7 @@ def test_entry_point_of_an_image_is_replaced() -> None:
 def test_image_without_a_shell_fails_its_prompt_with_a_reason() -> None:
     error = refusal(images.NO_SHELL)
     assert error.reason == "sandbox_start"
-    assert "/bin/sh" in str(error)
+    assert str(error) == "a docker sandbox did not start: its image has no shell, /bin/sh"
     assert containers() == []
 
 
@@ -319,7 +320,7 @@ def test_address_of_the_daemon_is_the_users_word_first() -> None:
 _DYING = """
 import asyncio, sys
 from hermes_run.core.contracts import SandboxRequest
-from hermes_run.sandboxes.docker import DockerBackend
+from hermes_run.sandboxes.docker import DockerBackend, owner
 from hermes_run.spec.model import Settings
 
 async def main():
@@ -350,6 +351,43 @@ def test_container_of_a_killed_runner_goes_by_itself() -> None:
     while containers() and time.monotonic() < until:
         time.sleep(0.1)
     assert containers() == []
+
+
+@contextmanager
+def _container(labels: dict[str, str], command: str) -> Iterator[str]:
+    """A container that somebody has left; its id."""
+    images.build(images.BUSYBOX)
+    with images.daemon() as client:
+        made = client.create_container(images.BUSYBOX, ["sh", "-c", command], labels=labels)["Id"]
+        client.start(made)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(NotFound):
+                client.remove_container(made, force=True)
+
+
+def test_clean_takes_what_is_ours_and_dead_and_nothing_else() -> None:
+    run = f"docker-run-{os.getpid()}"
+    dead = {"hermes-run.run": run, "hermes-run.mark": "0" * 16, "hermes-run.owner": owner()}
+    foreign = dead | {"hermes-run.owner": "f" * 16}
+    with (
+        _container(dead, "sleep 1000") as mine,
+        _container(foreign, "sleep 1000") as running_elsewhere,
+        _container(foreign, "true") as ended_elsewhere,
+        _container({"hermes-run.run": run}, "sleep 1000") as unlabelled,
+    ):
+        time.sleep(0.5)
+        backend = DockerBackend("docker-run", Settings())
+        left = [each for each in backend.leftovers() if each.run == run]
+        assert {each.handle.split()[-1] for each in left} == {mine, ended_elsewhere}
+        assert all("docker container" in each.what for each in left)
+        for each in left:
+            backend.remove(each)
+            backend.remove(each)
+        assert [each for each in backend.leftovers() if each.run == run] == []
+        assert {each["Id"] for each in containers()} == {running_elsewhere, unlabelled}
+        asyncio.run(backend.aclose())
 
 
 # ---------------------------------------------------------------- daemons elsewhere
