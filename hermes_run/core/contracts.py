@@ -109,8 +109,9 @@ class Sandbox(Protocol):
 class SandboxInfo(Struct, frozen=True):
     """What a sandbox is.
 
-    `missing` names what it cannot isolate or limit (`memory`, `pids`, `cpus`, `network`, `files`,
-    `processes`), sorted. `shell` is `bash` or `sh`.
+    `missing` names what it cannot isolate or limit (`memory`, `pids`, `cpus`, `disk`: how much it
+    writes, `network`, `vsock`: sockets to the machine's hypervisor, `files`, `processes`), sorted.
+    `shell` is `bash` or `sh`.
     """
 
     backend: str
