@@ -112,7 +112,8 @@ _BOOT = (
     f" exec /bin/sh -c {_FIRST} sh /bin/sh"
 )
 START_COMMAND = ("/bin/sh", "-c", _BOOT)
-"""What a backend starts in the sandbox, as the user of its image."""
+"""What a backend starts in the sandbox, as the user of its image. Only ever in a pid namespace of its own:
+at the end of the wire it kills everything that it can see."""
 
 _SPARE = 2
 _EXPORTED = re.compile(rb"^(?:declare -[a-zA-Z]*x[a-zA-Z]*|export) (\w+)", re.MULTILINE)
