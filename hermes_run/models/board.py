@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ class SharedBoard(Board):
     """The same in a file that other processes have open too.
 
     Whoever finds nobody else there begins with zeros: what an earlier run knew is old. The file stays
-    until whoever closes it last removes it; a killed process leaves it, and it is harmless.
+    until whoever closes it last removes it and its folder; a killed process leaves them, and they are
+    harmless. Raises OSError where there are no locks.
     """
 
     def __init__(self, size: int, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._file = _open_locked(path)
         self._presence = os.open(f"{path}.users", _FLAGS, 0o600)
@@ -69,6 +70,12 @@ class SharedBoard(Board):
         if _is_alone(self._presence):
             for path in (self._path, self._path.with_name(f"{self._path.name}.users")):
                 path.unlink(missing_ok=True)
+            with suppress(OSError):  # something else lies there, or somebody comes just now
+                self._path.parent.rmdir()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Leave everything as it is."""
         os.close(self._presence)
         os.close(self._file)
 
@@ -76,11 +83,13 @@ class SharedBoard(Board):
 def _open_locked(path: Path) -> int:
     """The file, locked; not one that its last user removed meanwhile."""
     while True:
-        descriptor = os.open(path, _FLAGS, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
-            return descriptor
-        os.close(descriptor)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(path, _FLAGS, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists() and path.stat().st_ino == os.fstat(descriptor).st_ino:
+                return descriptor
+            os.close(descriptor)
 
 
 def _is_alone(descriptor: int) -> bool:

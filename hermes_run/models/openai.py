@@ -63,6 +63,16 @@ def check_base_url(base_url: str) -> None:
         )
 
 
+def _make_board(config: ModelConfig, name: str) -> Board:
+    """What the processes of a run share about an endpoint; this process's own where they cannot."""
+    if config.board is not None:
+        try:
+            return SharedBoard(limiter.SIZE, config.board / digest(name.encode()))
+        except OSError as error:
+            _log.warning("%s: limits are not shared with other processes: %s", config.board, error.strerror)
+    return Board(limiter.SIZE)
+
+
 def _where(base_url: str) -> str:
     """The URL for messages: no user, password or query."""
     parts = urlsplit(base_url)
@@ -100,9 +110,7 @@ class OpenAIClient:
         config = self.config
         where = _where(url)
         name = f"{config.name} at {where}"
-        board = Board(limiter.SIZE)
-        if config.board is not None:
-            board = SharedBoard(limiter.SIZE, config.board / digest(name.encode()))
+        board = _make_board(config, name)
         self._boards.append(board)
         gate = limiter.Gate(
             name, board=board, per_minute=config.per_minute, tokens_per_minute=config.tokens_per_minute

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,16 @@ from hermes_run.tools.toolkit import offered_tools
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from hermes_run.core.contracts import Backend, Filter, ModelClient, Outside, ToolKind
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.budget import Budget
     from hermes_run.spec.endpoint import Endpoint
     from hermes_run.spec.model import Settings, Spec
+
+
+_SHARD = re.compile(r"\.\d+-of-\d+$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +134,14 @@ def has_cache_marks(model: str, extra_body: Mapping[str, Any]) -> bool:
     return "claude" in model.lower() and "cache_control" not in extra_body
 
 
+def shared_board(spec: Spec) -> Path | None:
+    """Where the processes of a run (its shards too) share what they learn of limits; None for one process."""
+    whole = _SHARD.sub("", spec.run_name)
+    if whole == spec.run_name and spec.engine.processes == 1:
+        return None
+    return spec.output.dir / f".{whole}.limits"
+
+
 def model_config(spec: Spec, endpoint: Endpoint) -> ModelConfig:
     """What the model client needs to know, from spec and endpoint."""
     model, routing = spec.model, spec.provider_routing
@@ -164,5 +177,6 @@ def model_config(spec: Spec, endpoint: Endpoint) -> ModelConfig:
         max_concurrency=spec.workers,
         per_minute=spec.limits.requests_per_minute,
         tokens_per_minute=spec.limits.tokens_per_minute,
+        board=shared_board(spec),
         proxy=endpoint.proxy,
     )

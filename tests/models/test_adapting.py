@@ -105,11 +105,11 @@ def test_after_a_stop_nobody_asks_any_more(server: ModelServer) -> None:
     server.respond = lambda _: fails(401, "no", {"x": "y"})
 
     async def run() -> None:
-        client = OpenAIClient(ModelConfig(name="m", base_url=server.url, per_minute=600), QUICK)
+        client = OpenAIClient(ModelConfig(name="m", base_url=server.url, per_minute=6000), QUICK)
         calls = [client.start(PromptTask(f"{n}#0", 0, ""), [], []).ask([User("[a]")]) for n in range(64)]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(outcome, EnvironmentStop)
         await client.aclose()
 
     asyncio.run(run())
-    assert len(server.requests) <= 3
+    assert len(server.requests) <= 5
