@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hermes_run.cli.plain import count_of, duration, money, number
+from hermes_run.cli.plain import count_of, duration, money, number, printable
 from hermes_run.cli.progress import Quiet
 from hermes_run.cli.report import say
 
@@ -206,7 +206,10 @@ def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
         cost += f", and of {number(statistics['cost_unknown'])} unknown"
     if statistics.get("cost_estimated"):
         cost += f" ({number(statistics['cost_estimated'])} estimated)"
+    served = statistics["served_models"]
+    drift = ", ".join(f"{printable(name)} {number(count)}" for name, count in served.items())
     return (
+        *((("served by", drift),) if len(served) > 1 else ()),
         ("reasoning", coverage),
         ("tokens", spent),
         ("cost", cost),

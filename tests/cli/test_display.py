@@ -68,3 +68,11 @@ def test_what_does_not_fit_side_by_side_stands_one_under_the_other() -> None:
     beside, under = starts(100), starts(50)
     assert beside[0] == beside[1]
     assert under[0] < under[1]
+
+
+def test_several_served_models_are_shown_and_one_is_not() -> None:
+    one = _shown(_statistics(served_models={"some/model-2026": 12}), 100)
+    assert "served by" not in one
+    several = _shown(_statistics(served_models={"some/model-2026": 12, "some/model-mini": 1}), 100)
+    assert "served by" in several
+    assert "some/model-mini 1" in several
