@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import require
 from tests.contracts.sandboxes import NAMES, kind_of, what_is_missing
 
-_CONTAINERS = {"docker"}
+_CONTAINERS = {"docker", "singularity", "modal"}
 """Whose sandboxes take a while to start: of these, the quick tier runs what is named below."""
 _QUICK = {
     "test_stdin_is_what_was_given_and_then_ends",
