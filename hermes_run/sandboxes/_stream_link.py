@@ -42,7 +42,8 @@ class Call:
     """A call in progress: `reply` when its command has ended, `is_over` when its output has, too.
 
     `state` is what the command left with `keep_state`, None while there is none. `is_urgent` has its
-    output read at once, however much there was. `is_open` says that others may hold its output.
+    output read at once, however much there was. `relay` is the process behind its output, named when
+    others may hold that.
     """
 
     def __init__(self, number: int, output: BoundedOutput, mark: bytes) -> None:
@@ -55,7 +56,6 @@ class Call:
         self.over: asyncio.Future[None] = loop.create_future()
         self.state: bytes | None = None
         self.is_urgent = False
-        self.is_open = True
         self.relay = b""
 
     def fail(self, error: SandboxError) -> None:
@@ -140,7 +140,6 @@ class StreamLink:
     async def request(self, call: Call, line: bytes) -> None:
         """Have the shell run a call; bytes of any number, but better few."""
         await self.ready()
-        call.relay = self._relay
         self.call = call
         self._is_killing = False
         self._unasked = 0
@@ -186,7 +185,7 @@ class StreamLink:
             self._is_killing = False
 
     def cut(self, call: Call) -> None:
-        """End the output of a call, whoever still holds it. The shell may have another relay by now."""
+        """End the output of a call, whoever still holds it."""
         self._send(b"x " + call.relay)
 
     def _send(self, line: bytes) -> None:
@@ -261,9 +260,11 @@ class StreamLink:
             return
         words = found[2].split()
         match found[1], words:
-            case b"done", [number, status, *is_open]:
+            case b"done", [number, status, *relay]:
                 if self.call is not None:
-                    self.call.is_open = bool(is_open)
+                    self.call.relay = relay[0] if relay else b""
+                if relay:
+                    self._is_ready.clear()  # until it has another relay
                 self._end_call(number, Reply(_status(status), shell_died=False), before)
             case b"ready", [supervisor, shell, relay]:
                 self._supervisor, self._shell, self._relay = supervisor, shell, relay
@@ -313,6 +314,7 @@ class StreamLink:
         self.births += 1
         call = self.call
         if call is not None:
+            call.relay = call.relay or self._relay
             self._end_call(b"%d" % call.number, Reply(status, shell_died=True), b"")
 
     def _end_call(self, number: bytes, reply: Reply, before: bytes) -> None:

@@ -12,9 +12,9 @@ with these processes (each a fork of the first, so they cost little):
 - The **kept shell** forks a subshell for each call. Its output goes through a named pipe and a `cat`
   (the relay) to the stream of outputs; behind it comes a mark, and `done` on the other stream. The
   same pipe serves the next call when there are the same processes as before this one, so that nobody
-  can hold it. Else something may have been left in the background (`done ... open`), and the mark comes
-  when all have closed the pipe. Where some do not, the runner has the relay killed, and a
-  `cat >/dev/null` takes its place: servers in the background neither die nor block, and the next call
+  can hold it. Else something may have been left in the background (then `done` names the relay), and
+  the mark comes when all have closed the pipe. Where some do not, the runner has the relay killed, and
+  a `cat >/dev/null` takes its place: servers in the background neither die nor block, and the next call
   has another pipe.
 
 Every line of the runner and every message to it has the sandbox's token, which is random: what a command
@@ -84,7 +84,7 @@ while :; do
  if [ -n "$__i" ]; then {_CALL.format(stdin='"$__i"')}; else {_CALL.format(stdin="&6")}; fi;
  __s=$?; set -- /proc/[0-9]*; __g=$* __U=$#; set --;
  if [ "$__g" = "$__b" ]; then printf %s "$__t$__n;" >&7; echo "$__t done $__n $__s" >&4;
- else exec 7>&-; echo "$__t done $__n $__s open" >&4;
+ else exec 7>&-; echo "$__t done $__n $__s $__r" >&4;
   wait $__r; if [ $? -gt 128 ]; then __f=;
    if [ $__U -lt $__j ]; then cat <&8 >&6 3<&- 4>&- 5>&- 8<&- & echo "$__t drain $!" >&4; fi; fi;
   exec 8<&-; printf %s "$__t$__n;" >&5; __b=;

@@ -213,7 +213,7 @@ class StreamShell:
         if reply.shell_died:
             await self._link.end_of_lost_call(call)
         try:
-            async with asyncio.timeout(_LATE_OUTPUT_S if call.is_open else _MARK_S):
+            async with asyncio.timeout(_LATE_OUTPUT_S if call.relay else _MARK_S):
                 await asyncio.shield(call.over)
         except TimeoutError:
             await self._cut(call)
