@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json
@@ -66,7 +66,19 @@ def _told(entry: dict[str, str]) -> str:
     return f"{entry['what']} ({entry['backend']}, {whose})"
 
 
-def _leftovers(settings: Settings, blind: dict[str, str]) -> Iterator[tuple[Backend, Leftover]]:
+class Leaver(Protocol):
+    """What leaves things outside its process: a sandbox backend, the browser."""
+
+    name: ClassVar[str]
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """What dead runs left."""
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove one of them."""
+
+
+def _leftovers(settings: Settings, blind: dict[str, str]) -> Iterator[tuple[Leaver, Leftover]]:
     """Backend by backend; `blind` takes in those that cannot be looked at here, with the reason.
 
     A backend whose extra is not installed has left nothing: it never ran here.
@@ -81,3 +93,7 @@ def _leftovers(settings: Settings, blind: dict[str, str]) -> Iterator[tuple[Back
             continue
         except BackendMissing as missing:
             blind[name] = missing.why
+    from hermes_run.outside.ground import BrowserLeftovers
+
+    browser: Leaver = BrowserLeftovers()
+    yield from ((browser, leftover) for leftover in browser.leftovers())

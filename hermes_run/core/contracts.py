@@ -211,6 +211,10 @@ async def _no_tools(call: ToolCall) -> ToolAnswer:
     return ToolAnswer(f'{{"error": "there is no tool {call.name}"}}', failed=True, valid=False, known=False)
 
 
+def _keep_nothing(path: str, data: bytes) -> None:
+    """A session without artifacts."""
+
+
 class ToolSession(Struct, frozen=True):
     """What a tool may use during one rollout."""
 
@@ -227,6 +231,8 @@ class ToolSession(Struct, frozen=True):
     """What tools of this rollout share with each other (background sessions, one browser context)."""
     outside: Outside | None = None
     """What the tools of all rollouts share beyond their sandboxes."""
+    keep: Callable[[str, bytes], None] = _keep_nothing
+    """Keeps a file (its path, relative, and its bytes) among the rollout's artifacts, within bounds."""
 
 
 class ToolKind(Protocol):
@@ -326,6 +332,12 @@ class Outside(Protocol):
 
     async def download(self, url: str, *, max_bytes: int) -> Download:
         """The bytes of an address, at most `max_bytes` of them. Raises ToolError."""
+
+    async def open_browser(self) -> Any:
+        """A new context (playwright's `BrowserContext`) of the run's one browser, for one rollout.
+
+        Raises BrowserError when there is no browser to be had.
+        """
 
     async def check_address(self, host: str, port: int) -> None:
         """Raises ToolError when the proxy would refuse to connect to a host."""

@@ -11,6 +11,7 @@ from hermes_run.core.contracts import Hit, Page
 from hermes_run.core.registry import SEARCH_ENGINES, load
 from hermes_run.errors import ToolError
 from hermes_run.outside.cassette import Cassette
+from hermes_run.outside.chromium import Chromium
 from hermes_run.outside.downloads import Downloads, check_url
 from hermes_run.outside.gate import Gate
 from hermes_run.outside.proxy import Proxy
@@ -43,6 +44,7 @@ class Outside:
         self._downloads: Downloads | None = None
         self._readers = Readers()
         self._engines: dict[str, Any] = {}
+        self._chromium = Chromium(spec.run_name, self.settings, self.proxy)
         self._answers = _Answers(Cassette(spec.tools.web.cassette, replay_only=spec.tools.web.replay_only))
         self._starting = asyncio.Lock()
 
@@ -95,6 +97,10 @@ class Outside:
             raise ToolError(_status(document.status))
         return document
 
+    async def open_browser(self) -> Any:
+        """See `Outside.open_browser`."""
+        return await self._chromium.open_context()
+
     async def check_address(self, host: str, port: int) -> None:
         """See `Outside.check_address`."""
         await self.gate.check(host, port)
@@ -124,6 +130,7 @@ class Outside:
     async def aclose(self) -> None:
         """Close all of it."""
         await self._answers.aclose()
+        await self._chromium.aclose()
         for engine in self._engines.values():
             await engine.aclose()
         if self._downloads is not None:

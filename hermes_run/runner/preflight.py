@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 from hermes_run.errors import ToolError, UsageError
 from hermes_run.spec.web import with_pins
 from hermes_run.tools.globs import read_glob
-from hermes_run.tools.toolkit import unavailable
+from hermes_run.tools.toolkit import offered_tools, unavailable
 
 if TYPE_CHECKING:
     from hermes_run.spec.model import Settings, Spec
 
 FILES_PER_WORKER = 6
 """Descriptors that a prompt in flight holds: its sandbox's pipes (4), a connection, a batch file."""
+FILES_PER_BROWSER = 48
+"""Descriptors of the proxy for each prompt in flight that may browse: to the browser and to the sites."""
 FILES_BESIDE = 64
 """Descriptors that a run holds beside its workers."""
 
@@ -48,13 +50,20 @@ def check_artifacts(spec: Spec) -> None:
 
 def check_descriptors(spec: Spec) -> None:
     """Raise the soft limit as far as needed. Raises UsageError when the hard limit is too low."""
-    needed = spec.workers * FILES_PER_WORKER + FILES_BESIDE
+    per_worker = FILES_PER_WORKER + (FILES_PER_BROWSER if _may_browse(spec) else 0)
+    needed = spec.workers * per_worker + FILES_BESIDE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         if hard != resource.RLIM_INFINITY and hard < needed:
-            most = max(1, (hard - FILES_BESIDE) // FILES_PER_WORKER)
+            most = max(1, (hard - FILES_BESIDE) // per_worker)
             raise UsageError(
                 f"workers: {spec.workers} needs {needed} file descriptors, and this process may have {hard}; "
                 f"set workers to {most} or less, or raise the limit (ulimit -n {needed})"
             )
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def _may_browse(spec: Spec) -> bool:
+    """Whether a toolset that can be drawn has browser tools."""
+    drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
+    return any(name.startswith("browser_") for name in offered_tools(drawable, spec.toolsets))

@@ -100,7 +100,7 @@ class Attempt:
             if diff is not None:
                 await diff.remember()
             names = resources.tools_of(self.toolsets)
-            session = ToolSession(task, sandbox, names, outside=resources.outside)
+            session = ToolSession(task, sandbox, names, outside=resources.outside, keep=self.kept_files.add)
             toolkit = Toolkit(names, session, resources.extra)
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)

@@ -17,7 +17,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
 """Key -> the one value it can have for now, its default."""
 
 SETTINGS_NOT_YET = (
-    "browser",
     "vision",
     "images",
     "speech",

@@ -33,6 +33,16 @@ PARAMETERS = {
     ],
     "web_search": ["query*", "limit"],
     "web_extract": ["urls*", "char_limit"],
+    "browser_navigate": ["url*"],
+    "browser_snapshot": ["full"],
+    "browser_click": ["ref*"],
+    "browser_type": ["ref*", "text*"],
+    "browser_scroll": ["direction*"],
+    "browser_back": [],
+    "browser_press": ["key*"],
+    "browser_get_images": [],
+    "browser_vision": ["question*", "annotate"],
+    "browser_console": ["clear", "expression"],
     "todo": ["todos", "merge"],
 }
 

@@ -1,0 +1,354 @@
+"""One rollout's browsing: its context of the run's browser, the page it is on, and what happened beside.
+
+The browser tools of a rollout share one `Browsing`. Pages are strangers' programs: they open windows, ask
+questions, start downloads, close themselves and hang. Each of these is noted and told with the next
+result, and no wait is without an end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from hermes_run.errors import BrowserError, ToolError
+from hermes_run.tools.shell import quote
+from hermes_run.tools.untrusted import NOTE, defang, outside_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Coroutine
+
+    from playwright.async_api import BrowserContext, ConsoleMessage, Dialog, Frame, Page, Request
+    from playwright.async_api import Download as Downloading
+
+    from hermes_run.core.contracts import ToolSession
+
+ACTION_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 20.0
+"""After this a page that does not answer is given up."""
+BEGIN_S = 0.1
+"""What a click or a key leads to has begun by then."""
+SETTLE_S = 1.5
+PROBE_S = 3.0
+DOWNLOAD_TIMEOUT_S = 60.0
+MOST_DOWNLOAD = 20 * 2**20
+DOWNLOADS = "downloads"
+
+_MOST_NOTES = 20
+_MOST_MESSAGES = 200
+_MOST_CHARS = 1_000
+_MOST_PAGES = 10
+
+
+class Browsing:
+    """See the module. `close` gives the context back."""
+
+    def __init__(self, session: ToolSession) -> None:
+        self._session = session
+        self._context: BrowserContext | None = None
+        self._page: Page | None = None
+        self._downloads: list[asyncio.Task[None]] = []
+        self._happened: list[str] = []
+        self._is_closed = False
+        self._arrived = asyncio.Event()  # cleared while the page is on its way to another address
+        self._arrived.set()
+        self.failed_url = ""
+        """Where the last page was to come from that did not come, redirects followed."""
+        self.closed_itself = False
+        """Whether the page that the rollout was on is gone by its own doing."""
+        self.messages: list[dict[str, str]] = []
+        """The page's console: {type, text}."""
+        self.screenshots = 0
+
+    @staticmethod
+    def of(session: ToolSession) -> Browsing:
+        """The rollout's one Browsing."""
+        found: Browsing = session.shared.setdefault("browsing", Browsing(session))
+        return found
+
+    # ------------------------------------------------------------------ the page
+
+    async def page(self) -> Page:
+        """The page that the rollout is on; an empty one at first. Raises ToolError, BrowserError."""
+        if self._context is None:
+            self._context = await outside_of(self._session).open_browser()
+            self._context.set_default_timeout(ACTION_TIMEOUT_S * 1000)
+            self._context.on("page", self._opened)
+        self.must_live()
+        if self._page is None or self._page.is_closed():
+            others = [page for page in self._context.pages if not page.is_closed()]
+            self._page = others[-1] if others else await self.do(self._context.new_page())
+        return self._page
+
+    async def visited(self) -> Page:
+        """The page, which has to be one that was navigated to. Raises ToolError."""
+        page = await self.page()
+        if page.url in {"", "about:blank"}:
+            why = "the page closed itself" if self.closed_itself else "no page is open"
+            raise ToolError(f"{why}; open one with browser_navigate{self._told_so_far()}")
+        return page
+
+    async def do(self, work: Awaitable[Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
+        """Wait for the browser, not for ever.
+
+        Raises ToolError for what went wrong, BrowserError when the browser is gone.
+        """
+        from playwright.async_api import Error
+        from playwright.async_api import TimeoutError as TooLate
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await work
+        except TooLate as error:
+            if await self._answers():
+                raise ToolError(_said(error)) from None
+        except TimeoutError:
+            pass
+        except Error as error:
+            self.must_live()
+            raise ToolError(_said(error)) from None
+        await self._abandon()
+        raise ToolError(
+            "the page does not answer any more; it was closed, with all windows and cookies; open another one"
+        )
+
+    async def _answers(self) -> bool:
+        """Whether the page's program still gives way to others."""
+        from playwright.async_api import Error
+
+        if self._page is None or self._page.is_closed():
+            return True
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self._page.evaluate("1")
+        except TimeoutError:
+            return False
+        except Error:
+            return True
+        return True
+
+    def must_live(self) -> None:
+        """Raises BrowserError when the browser is gone."""
+        browser = self._context.browser if self._context is not None else None
+        if browser is not None and not browser.is_connected():
+            raise BrowserError("the browser has died")
+
+    async def _abandon(self) -> None:
+        """Give up all windows: a page that hangs may hold up every other one of its process."""
+        context, self._context, self._page = self._context, None, None
+        if context is not None:
+            await _quietly(context.close())
+
+    async def settle(self, page: Page) -> None:
+        """Let what an action began come to rest, for a moment."""
+        from playwright.async_api import Error
+
+        await asyncio.sleep(BEGIN_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
+                await self._arrived.wait()
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
+                await page.wait_for_load_state("domcontentloaded", timeout=ACTION_TIMEOUT_S * 1000)
+        with contextlib.suppress(Error, TimeoutError):
+            async with asyncio.timeout(SETTLE_S):
+                await page.wait_for_load_state("networkidle", timeout=SETTLE_S * 1000)
+
+    async def after(self, page: Page, **result: Any) -> dict[str, Any]:
+        """The result of an action: where the page is now, and what happened meanwhile."""
+        await self.settle(page)
+        page = await self.page()
+        if page.url in {"", "about:blank"}:
+            self._note("the page closed itself")
+        return await self.result(page, **result)
+
+    async def result(self, page: Page, **result: Any) -> dict[str, Any]:
+        """A result with the page's address and title, and what happened since the last one."""
+        title = await self.do(page.title())
+        await self._finish_downloads()
+        happened = {"happened": self._take_happened()} if self._happened else {}
+        where = {"url": defang(page.url)[:2_000], "title": defang(title)[:500]}
+        return {"success": True, "note": NOTE, **where, **result, **happened}
+
+    # ------------------------------------------------------------------ what happens beside
+
+    def _opened(self, page: Page) -> None:
+        is_first = self._page is None
+        page.on("request", self._requested)
+        page.on("requestfailed", self._failed)
+        page.on("framenavigated", self._moved)
+        page.on("close", self._closed)
+        page.on("dialog", self._asked)
+        page.on("console", self._printed)
+        page.on("pageerror", lambda error: self._message("error", str(error)))
+        page.on("download", self._downloading)
+        page.on("crash", lambda _: self._note("the page crashed; open it again or another one"))
+        if not is_first:
+            pages = self._context.pages if self._context is not None else []
+            if len(pages) > _MOST_PAGES:
+                self._note("the page opened more windows than can be kept; the new one was closed")
+                self._later(page.close())
+                return
+            self._note("the page opened a new window, which is the page now; browser_back closes it")
+        self._page = page
+
+    def _requested(self, request: Request) -> None:
+        if request.is_navigation_request() and self._is_main(request.frame):
+            self._arrived.clear()
+
+    def _closed(self, page: Page) -> None:
+        self._arrived.set()
+        self.closed_itself = self.closed_itself or page == self._page
+
+    def _failed(self, request: Request) -> None:
+        if request.is_navigation_request():
+            self.failed_url = request.url
+            self._arrived.set()
+
+    def _moved(self, frame: Frame) -> None:
+        if self._is_main(frame):
+            self._arrived.set()
+
+    def _is_main(self, frame: Frame) -> bool:
+        return self._page is not None and frame == self._page.main_frame
+
+    def _asked(self, dialog: Dialog) -> None:
+        """Dialogs hold up everything: they are answered at once. What asks for a decision gets a no."""
+        does_accept = dialog.type in {"alert", "beforeunload"}
+        what = "closed" if does_accept else "answered with Cancel"
+        self._note(f"a dialog ({dialog.type}) said: {dialog.message[:_MOST_CHARS]!r}; it was {what}")
+        self._later(dialog.accept() if does_accept else dialog.dismiss())
+
+    def _printed(self, message: ConsoleMessage) -> None:
+        self._message(message.type, message.text)
+
+    def _message(self, kind: str, text: str) -> None:
+        self.messages.append({"type": kind, "text": defang(text)[:_MOST_CHARS]})
+        del self.messages[:-_MOST_MESSAGES]
+
+    def _downloading(self, download: Downloading) -> None:
+        self._downloads.append(asyncio.ensure_future(self._save(download)))
+
+    async def _save(self, download: Downloading) -> None:
+        """Put a downloaded file into the sandbox."""
+        from playwright.async_api import Error
+
+        name = (
+            re.sub(r"[^A-Za-z0-9._-]+|\.\.+", "_", download.suggested_filename)[-100:].lstrip("._") or "file"
+        )
+        try:
+            async with asyncio.timeout(DOWNLOAD_TIMEOUT_S):
+                path = await download.path()
+            self._note(await self._put(name, _read_plain(str(path))))
+        except (Error, OSError, TimeoutError, ToolError) as error:
+            why = str(error) if isinstance(error, ToolError) else "it did not arrive"
+            self._note(f"the file {name} was offered for download and not kept: {why}")
+            await _quietly(download.cancel())
+
+    async def _put(self, name: str, data: bytes) -> str:
+        """Write a downloaded file; what to say about it. Raises ToolError."""
+        target = f"{DOWNLOADS}/{name}"
+        script = f"mkdir -p {DOWNLOADS} && cat >{quote(target.encode())}"
+        done = await self._session.sandbox.exec(script, stdin=data, timeout_s=60)
+        if done.exit_code:
+            raise ToolError("it cannot be written there")
+        return f"a file was downloaded to {target} ({len(data)} bytes)"
+
+    async def _finish_downloads(self) -> None:
+        while self._downloads:
+            await self._downloads.pop(0)
+
+    def _later(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._downloads.append(asyncio.ensure_future(_quietly(work)))
+
+    @property
+    def is_downloading(self) -> bool:
+        """Whether a download began since the last result."""
+        return bool(self._downloads)
+
+    def _note(self, text: str) -> None:
+        if len(self._happened) < _MOST_NOTES:
+            self._happened.append(defang(text))
+
+    def _take_happened(self) -> list[str]:
+        taken, self._happened = self._happened, []
+        return taken
+
+    def _told_so_far(self) -> str:
+        happened = self._take_happened()
+        return f" (before that: {'; '.join(happened)})" if happened else ""
+
+    # ------------------------------------------------------------------ the end
+
+    async def close_window(self) -> bool:
+        """Close the window that the page opened, if it is one; whether there was one."""
+        page = await self.page()
+        opener = await self.do(page.opener())
+        if opener is None or opener.is_closed():
+            return False
+        self._page = opener
+        await _quietly(page.close())
+        return True
+
+    async def close(self) -> None:
+        """Give the context back."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for task in self._downloads:
+            task.cancel()
+        await asyncio.gather(*self._downloads, return_exceptions=True)
+        if self._context is not None:
+            await _quietly(self._context.close())
+
+
+async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
+    """Do something whose failure changes nothing."""
+    from playwright.async_api import Error
+
+    with contextlib.suppress(Error, TimeoutError):
+        async with asyncio.timeout(ACTION_TIMEOUT_S):
+            await work
+
+
+def _read_plain(path: str) -> bytes:
+    """A downloaded file, which the jail wrote: no link is followed out of it. Raises ToolError."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(file, "rb") as stream:
+        about = os.fstat(stream.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ToolError("it is no file")
+        if about.st_size > MOST_DOWNLOAD:
+            raise ToolError(f"it is larger than {MOST_DOWNLOAD >> 20} MiB")
+        return stream.read()
+
+
+def _said(error: Exception) -> str:
+    """What playwright says, in one line, without its log and its colours."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
+    first = text.partition("\n")[0]
+    if "Timeout" in first:
+        if "intercepts pointer events" in text:
+            return "another element covers it; close that one first, or scroll"
+        if "not visible" in text or "not enabled" in text:
+            what = "visible" if "not visible" in text else "enabled"
+            return f"the element is not {what}; take a new browser_snapshot"
+        return "the page did not do that in time; take a new browser_snapshot and try again"
+    first = re.sub(r"^(?:[A-Za-z]+\.[a-z_A-Z]+: )+", "", first)
+    return defang(first[:300]) + "; take a new browser_snapshot"
+
+
+def host_and_port(url: str) -> tuple[str, int]:
+    """Where a URL leads. Raises ToolError for one that leads nowhere."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ToolError(f"{url[:200]!r} is no URL; write it as https://HOST/PATH") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ToolError(f"{url[:200]!r} is no http or https URL; write it as https://HOST/PATH")
+    return parts.hostname, port or (443 if parts.scheme == "https" else 80)
