@@ -22,6 +22,22 @@ class Aside(Struct):
     usage: Usage = Usage()
 
 
+class Seen(Struct, frozen=True):
+    """What a model that sees said of a picture, and what that used."""
+
+    text: str
+    usage: Usage = Usage()
+
+
+class Made(Struct, frozen=True):
+    """A picture or speech that was made: its bytes, its media type, and who made it."""
+
+    data: bytes
+    media_type: str
+    provider: str
+    usage: Usage = Usage()
+
+
 class ToolAnswer(Struct, frozen=True):
     """What came of one call.
 

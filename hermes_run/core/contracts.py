@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct, field
 
-from hermes_run.core.answers import Aside, ToolAnswer
+from hermes_run.core.answers import Aside, Made, Seen, ToolAnswer
 from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
 
@@ -338,6 +338,15 @@ class Outside(Protocol):
 
         Raises BrowserError when there is no browser to be had.
         """
+
+    async def see(self, image: bytes, media_type: str, question: str) -> Seen:
+        """Have a picture looked at, by the model of hermes.yaml's `vision`. Raises ToolError."""
+
+    async def draw(self, prompt: str, aspect_ratio: str) -> Made:
+        """Have a picture made: landscape, square or portrait. Raises ToolError."""
+
+    async def speak(self, text: str, kind: str) -> Made:
+        """Have a text spoken, as mp3, wav or opus if that can be chosen. Raises ToolError."""
 
     async def check_address(self, host: str, port: int) -> None:
         """Raises ToolError when the proxy would refuse to connect to a host."""

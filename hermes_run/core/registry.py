@@ -58,9 +58,9 @@ TOOLS: dict[str, Row] = {
     "browser_get_images": Row("hermes_run.tools.browser_views:BrowserGetImages"),
     "browser_vision": Row("hermes_run.tools.browser_views:BrowserVision"),
     "browser_console": Row("hermes_run.tools.browser_views:BrowserConsole"),
-    "vision_analyze": Row(""),
-    "image_generate": Row(""),
-    "text_to_speech": Row(""),
+    "vision_analyze": Row("hermes_run.tools.vision:VisionAnalyze"),
+    "image_generate": Row("hermes_run.tools.image:ImageGenerate"),
+    "text_to_speech": Row("hermes_run.tools.speech:TextToSpeech"),
     "todo": Row("hermes_run.tools.todo:Todo"),
     "execute_code": Row("hermes_run.tools.code:ExecuteCode"),
 }

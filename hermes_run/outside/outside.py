@@ -14,6 +14,7 @@ from hermes_run.outside.cassette import Cassette
 from hermes_run.outside.chromium import Chromium
 from hermes_run.outside.downloads import Downloads, check_url
 from hermes_run.outside.gate import Gate
+from hermes_run.outside.media import Media
 from hermes_run.outside.proxy import Proxy
 from hermes_run.outside.reader import Readers
 from hermes_run.spec.web import extract_name, find_engine, search_name, with_pins
@@ -21,6 +22,7 @@ from hermes_run.spec.web import extract_name, find_engine, search_name, with_pin
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
+    from hermes_run.core.answers import Made, Seen
     from hermes_run.core.contracts import SearchEngine
     from hermes_run.outside.downloads import Document
     from hermes_run.spec.model import Settings, Spec
@@ -47,6 +49,7 @@ class Outside:
         self._chromium = Chromium(spec.run_name, self.settings, self.proxy)
         self._answers = _Answers(Cassette(spec.tools.web.cassette, replay_only=spec.tools.web.replay_only))
         self._starting = asyncio.Lock()
+        self._media = Media(self.settings, self.download)
 
     async def search(self, query: str, limit: int) -> Sequence[Hit]:
         """See `Outside.search`."""
@@ -101,6 +104,18 @@ class Outside:
         """See `Outside.open_browser`."""
         return await self._chromium.open_context()
 
+    async def see(self, image: bytes, media_type: str, question: str) -> Seen:
+        """See `Outside.see`."""
+        return await self._media.see(image, media_type, question)
+
+    async def draw(self, prompt: str, aspect_ratio: str) -> Made:
+        """See `Outside.draw`."""
+        return await self._media.draw(prompt, aspect_ratio)
+
+    async def speak(self, text: str, kind: str) -> Made:
+        """See `Outside.speak`."""
+        return await self._media.speak(text, kind)
+
     async def check_address(self, host: str, port: int) -> None:
         """See `Outside.check_address`."""
         await self.gate.check(host, port)
@@ -130,6 +145,7 @@ class Outside:
     async def aclose(self) -> None:
         """Close all of it."""
         await self._answers.aclose()
+        await self._media.aclose()
         await self._chromium.aclose()
         for engine in self._engines.values():
             await engine.aclose()

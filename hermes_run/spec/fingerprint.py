@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.keys import canonical_json, digest
 from hermes_run.core.toolsets import TOOL_TEXTS_VERSION, tools_of
 from hermes_run.spec.mcp import work_of_mcp
+from hermes_run.spec.media import work_of_media
 from hermes_run.spec.model import Settings
 from hermes_run.spec.own_tools import work_of_own_tools
 from hermes_run.spec.web import work_of_web
@@ -116,6 +117,7 @@ def work_fields(spec: Spec, settings: Settings | None = None) -> dict[str, Any]:
         found[f"toolsets.{toolset}"] = list(tools_of(toolset, spec.toolsets))
     offered = {tool for toolset in drawn for tool in tools_of(toolset, spec.toolsets)}
     found |= work_of_own_tools(spec) | work_of_mcp(spec)
+    found |= work_of_media(settings or Settings(), offered)
     found |= work_of_web(spec, settings or Settings(), offered)
     if spec.tools.web.replay_only and spec.tools.web.cassette is not None:
         found["tools.web.cassette"] = _content(spec.tools.web.cassette)

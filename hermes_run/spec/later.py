@@ -17,9 +17,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
 """Key -> the one value it can have for now, its default."""
 
 SETTINGS_NOT_YET = (
-    "vision",
-    "images",
-    "speech",
     "sandbox.singularity_binary",
     "sandbox.image_cache",
     "sandbox.allow_local_images",
