@@ -74,6 +74,8 @@ def trajectories(**fixed: Any) -> st.SearchStrategy[Trajectory]:
         "limits_missing": st.lists(st.sampled_from(["cpus", "memory"]), max_size=2).map(tuple),
         "image_digest": st.just("") | HEX.map("sha256:{}".format),
         "artifacts": st.just(()) | HEX.map(lambda h: (f"artifacts/{h}-0.{h[:16]}/workspace/a.txt",)),
+        "provider": TEXTS,
+        "served_calls": st.lists(st.tuples(TEXTS, TEXTS, st.integers(1, 9)), max_size=2).map(tuple),
         "artifacts_left_out": st.just("") | st.just("the sandbox was gone"),
         "row": JSON_OBJECTS.map(json.dumps),
         "batch": st.integers(0, 10**6),

@@ -80,6 +80,8 @@ class Rollout:
     counts: dict[str, ToolCount] = field(default_factory=dict)
     unknown: dict[str, None] = field(default_factory=dict)
     served: set[str] = field(default_factory=set)
+    providers: set[str] = field(default_factory=set)
+    served_calls: list[tuple[str, str, int]] = field(default_factory=list)
     invalid_turns: int = 0
 
     async def run(self, prompt: str, system_prompt: str | None = None) -> StopReason:
@@ -128,12 +130,23 @@ class Rollout:
         self._use(reply.usage)
         if reply.model:
             self.served.add(reply.model)
+        if reply.provider:
+            self.providers.add(reply.provider)
+        self._note_who_served(reply)
         message = reply.message
         calls = () if reply.finish_reason == "length" else message.tool_calls  # any of them may be cut
         self.messages.append(Assistant(message.text, message.reasoning, calls))
         for call in calls:
             if not self.tools.offers(call.name):
                 self.unknown.setdefault(call.name)
+
+    def _note_who_served(self, reply: Reply) -> None:
+        """Model and provider of each call, in order: equal ones in a row are counted."""
+        last = self.served_calls[-1] if self.served_calls else ("", "", 0)
+        if last[2] and last[:2] == (reply.model, reply.provider):
+            self.served_calls[-1] = (*last[:2], last[2] + 1)
+        else:
+            self.served_calls.append((reply.model, reply.provider, 1))
 
     async def _answer(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """One result for each call, in the order of the calls; known calls run beside unknown ones."""

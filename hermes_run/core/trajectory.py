@@ -70,6 +70,8 @@ class Trajectory(Struct, frozen=True):
         usage: tokens and cost, billed retries included.
         model: the model asked for.
         served_model: the model or models that answered, sorted, joined by a comma.
+        provider: who served it, where the replies told; likewise.
+        served_calls: (model, provider, calls in a row), in the order of the calls.
         draw: the toolset percentages that were drawn with.
         work: work fingerprint of the spec.
         backend: sandbox backend.
@@ -100,6 +102,8 @@ class Trajectory(Struct, frozen=True):
     image_digest: str = ""
     artifacts: tuple[str, ...] = ()
     artifacts_left_out: str = ""
+    provider: str = ""
+    served_calls: tuple[tuple[str, str, int], ...] = ()
     row: str = "{}"
     batch: int = 0
     timestamp: str = ""

@@ -2,11 +2,11 @@
 
 The hash is xxh3_128 over the canonical JSON (`core.keys`) of the record without what scheduling and
 the dataset decide: `key`, `prompt_index`, `metadata.batch_num`, `metadata.timestamp`, `metadata.row`,
-`metadata.work`, `metadata.artifacts_left_out`; without the zero entries of `tool_stats` and
+`metadata.work`, `metadata.artifacts_left_out`, `metadata.served_calls`; without the zero entries of `tool_stats` and
 `tool_error_counts`; and with every tool call id replaced by `call_<n>`, the call's place among all
 calls (a result has its call's, also where a provider gave one id to several calls). Of the artifacts
 their paths count and the digest of all of them, not the key in the name of their folder; where there
-are none, the field is left out, as is a `usage.calls_estimated` of 0.
+are none, the field is left out, as are a `usage.calls_estimated` of 0 and an empty `provider`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hermes_run.formats.record import TrajectoryRecord
 
 _LEFT_OUT = ("key", "prompt_index")
-_LEFT_OUT_METADATA = ("batch_num", "timestamp", "row", "work", "artifacts_left_out")
+_LEFT_OUT_METADATA = ("batch_num", "timestamp", "row", "work", "artifacts_left_out", "served_calls")
 
 
 def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
@@ -35,6 +35,8 @@ def content_hash(record: TrajectoryRecord | dict[str, Any]) -> str:
     artifacts = content["metadata"].pop("artifacts", None)
     if artifacts:
         content["metadata"]["artifacts"] = [path.partition(".")[2] for path in artifacts]
+    if not content["metadata"].get("provider"):
+        content["metadata"].pop("provider", None)
     if not content["metadata"]["usage"].get("calls_estimated"):
         content["metadata"]["usage"].pop("calls_estimated", None)
     content["tool_stats"] = {name: c for name, c in content["tool_stats"].items() if c["count"]}

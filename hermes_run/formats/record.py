@@ -36,7 +36,7 @@ class TurnRecord(Struct, frozen=True, rename={"speaker": "from"}):
 class MetadataRecord(Struct, frozen=True, kw_only=True):
     """What is known of a rollout beside its turns.
 
-    `draw`, `limits_missing`, `unknown_tools` and `row` are JSON texts: their shapes differ from row to
+    `draw`, `limits_missing`, `unknown_tools`, `served_calls` and `row` are JSON texts: their shapes differ from row to
     row. `artifacts` are paths in the run directory. `row` stands last, so that a merge can exchange it
     without reading the rest.
     """
@@ -55,6 +55,8 @@ class MetadataRecord(Struct, frozen=True, kw_only=True):
     unknown_tools: str
     artifacts: tuple[str, ...] = ()
     artifacts_left_out: str = ""
+    provider: str = ""
+    served_calls: str = "[]"
     row: str
 
 

@@ -135,6 +135,8 @@ class Attempt:
             usage=rollout.usage if rollout else Usage(),
             model=spec.model.name,
             served_model=",".join(sorted(rollout.served)) if rollout else "",
+            provider=",".join(sorted(rollout.providers)) if rollout else "",
+            served_calls=tuple(rollout.served_calls) if rollout else (),
             draw=dict(spec.distribution.toolsets),
             work=resources.work,
             backend=backend,

@@ -179,6 +179,19 @@ def test_every_model_that_answered_is_named() -> None:
     assert made.served == {"x", "z"}
 
 
+def test_who_served_each_call_is_kept_in_order() -> None:
+    one, two = ToolCall("1", "terminal", "{}"), ToolCall("2", "terminal", "{}")
+    replies = [
+        Reply(Assistant("", tool_calls=(one,)), "tool_calls", model="x", provider="A"),
+        Reply(Assistant("", tool_calls=(two,)), "tool_calls", model="x", provider="A"),
+        Reply(Assistant("bye"), "stop", model="x", provider="B"),
+    ]
+    made, _, _ = rollout(*replies)
+    run(made)
+    assert made.providers == {"A", "B"}
+    assert made.served_calls == [("x", "A", 2), ("x", "B", 1)]
+
+
 # ------------------------------------------------------------------ invented names, broken arguments
 
 

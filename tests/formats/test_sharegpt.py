@@ -279,7 +279,16 @@ def test_which_call_a_result_answers_is_part_of_the_hash() -> None:
     assert len({hash_of(example(messages=each)) for each in (straight, crossed, foreign)}) == 3
 
 
-SCHEDULING = {"key", "prompt_index", "row", "work", "batch", "timestamp", "artifacts_left_out"}
+SCHEDULING = {
+    "key",
+    "prompt_index",
+    "row",
+    "work",
+    "batch",
+    "timestamp",
+    "artifacts_left_out",
+    "served_calls",
+}
 CHANGES: dict[str, Any] = {
     "messages": (User("count the files!"), *example().messages[1:]),
     "stop_reason": StopReason.MAX_TURNS,
@@ -290,6 +299,7 @@ CHANGES: dict[str, Any] = {
     "usage": example().usage + example().usage,
     "model": "other/model",
     "served_model": "some/model-2027",
+    "provider": "Someone",
     "draw": {"terminal": 100.0, "todo": 33.6},
     "backend": "local",
     "limits_missing": (),
