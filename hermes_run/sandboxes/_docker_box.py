@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import SandboxInfo
 from hermes_run.core.keys import digest
-from hermes_run.errors import SandboxError
+from hermes_run.errors import SandboxError, ToolError
 from hermes_run.sandboxes import _docker_config as config
-from hermes_run.sandboxes._docker_engine import start_error
+from hermes_run.sandboxes._docker_engine import explain, start_error
 from hermes_run.sandboxes._docker_wire import DockerWire, close_streams
 from hermes_run.sandboxes._spill import most_spilled
 from hermes_run.sandboxes._stream_shell import StreamShell
@@ -31,6 +31,8 @@ _LAST_LINES = 5
 _LONGEST_LINE = 300
 _REMOVE_S = 30.0
 """How long a daemon may take to finish what it was asked for, before its removal is left to it."""
+_GONE = (404, 409)
+"""What the daemon answers for a container that is not there, or has ended."""
 _GONE_POLL_S = 0.02
 _ATTACH = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
 
@@ -116,11 +118,13 @@ class DockerBox:
         await self._ask(lambda client: client.put_archive(self._name, "/", archive.getvalue()))
 
     async def _ask(self, work: Any) -> Any:
-        from docker.errors import DockerException
+        from docker.errors import APIError, DockerException
 
         try:
             return await self._engine.call(work)
         except (DockerException, OSError) as error:
+            if isinstance(error, APIError) and error.status_code not in _GONE:
+                raise ToolError(f"the sandbox starts no further process: {explain(error)}") from error
             raise SandboxError(
                 f"{self.what} is gone: the daemon does not know it any more", reason="sandbox_lost"
             ) from error

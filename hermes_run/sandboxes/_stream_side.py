@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Self
 
-from hermes_run.errors import SandboxError
+from hermes_run.errors import SandboxError, ToolError
 from hermes_run.sandboxes._script import quote
 from hermes_run.sandboxes._spill import KEPT, SUFFIXES
 
@@ -57,7 +57,7 @@ class _Side:
 
 
 async def put_file(place: StreamPlace, path: str, data: bytes) -> None:
-    """Write a file inside. Raises SandboxError(sandbox_lost) when it cannot be written."""
+    """Write a file inside. Raises ToolError when the sandbox has no room for it."""
     text = f"cat >{_word(path)} && echo written"
     side = _Side(await place.side(text))
     try:
@@ -69,9 +69,9 @@ async def put_file(place: StreamPlace, path: str, data: bytes) -> None:
     finally:
         side.wire.close()
     if side.said != b"written\n":
-        raise SandboxError(
-            f"{place.what} takes no files from outside any more: {place.folder} is full or gone",
-            reason="sandbox_lost",
+        raise ToolError(
+            "the sandbox has no room for the command: end processes that are not needed, or empty"
+            f" {place.folder}"
         )
 
 
@@ -84,11 +84,19 @@ class SideInput:
 
     @classmethod
     async def open(cls, place: StreamPlace, pipe: str, data: bytes) -> Self:
-        """Make the pipe `pipe`, and begin to feed it. Raises SandboxError(sandbox_lost)."""
+        """Make the pipe `pipe`, and begin to feed it. Raises ToolError when there is no room for that."""
         word = _word(pipe)
         side = _Side(await place.side(f"mkfifo -m 600 {word} && echo made; exec cat >{word}"))
-        async with asyncio.timeout(_OPEN_S):
-            await side.has_news.wait()
+        try:
+            async with asyncio.timeout(_OPEN_S):
+                await side.has_news.wait()
+        except TimeoutError:
+            pass
+        if not side.said.startswith(b"made"):
+            side.wire.close()
+            raise ToolError(
+                "the sandbox has no room for what reads the input: end processes that are not needed"
+            )
         return cls(side, data)
 
     def close(self) -> None:
@@ -187,7 +195,7 @@ class _SideSpill:
             await self._feed(side)
             async with asyncio.timeout(_STALL_S):
                 await side.ended
-        except (SandboxError, TimeoutError):
+        except (SandboxError, ToolError, TimeoutError):
             return ""
         finally:
             self.backlog = self._room = 0

@@ -75,7 +75,8 @@ class StreamPlace(Protocol):
     async def side(self, text: str) -> Wire:
         """Start `sh -c text` beside the shell, as the same user, with streams of its own.
 
-        Raises SandboxError(sandbox_lost). For what is too big for the shell's own wire; rare.
+        Raises SandboxError(sandbox_lost), or ToolError when it is the sandbox that has no room for it.
+        For what is too big for the shell's own wire; rare.
         """
 
     def destroy(self) -> None:

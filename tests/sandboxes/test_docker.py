@@ -22,7 +22,7 @@ import pytest
 from docker.errors import NotFound
 
 from hermes_run.core.contracts import SandboxRequest
-from hermes_run.errors import BackendMissing, SandboxError
+from hermes_run.errors import BackendMissing, SandboxError, ToolError
 from hermes_run.sandboxes._docker_engine import find_address
 from hermes_run.sandboxes.docker import DockerBackend, owner
 from hermes_run.spec.model import SandboxSettings, Settings
@@ -245,6 +245,23 @@ def test_orphans_are_reaped() -> None:
     )
     assert said(images.BUSYBOX, command) == ""
     assert said(images.BASH, command) == ""
+
+
+def test_sandbox_without_room_for_a_process_says_so_and_goes_on() -> None:
+    fill = "i=0; while [ $i -lt 20 ]; do sleep 1000 & i=$((i+1)); done; echo full"
+    empty = 'for p in /proc/[0-9]*; do read -r c <$p/comm; [ "$c" = sleep ] && kill -9 ${p#/proc/}; done'
+
+    async def main() -> None:
+        async with opened(images.BUSYBOX, pids=20) as box:
+            assert (await box.exec(fill, timeout_s=20)).output == b"full\n"
+            with pytest.raises(ToolError, match="end processes"):
+                await box.exec("cat", timeout_s=20, stdin=b"x" * 100_000)
+            assert (await box.exec("echo on", timeout_s=20)).output == b"on\n"
+            await box.exec(empty, timeout_s=20)
+            result = await box.exec("wc -c", timeout_s=20, stdin=b"x" * 100_000)
+            assert result.output.strip() == b"100000"
+
+    asyncio.run(main())
 
 
 def test_two_sandboxes_with_a_network_do_not_reach_each_other() -> None:
