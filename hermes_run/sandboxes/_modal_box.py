@@ -35,10 +35,14 @@ _KEEPS_RUNNING = (
 _FIND_PLACES = (
     "d=/var/lib/hermes-run; mkdir -p $d 2>/dev/null || { d=/tmp/hermes-run; mkdir -p $d; }; echo $d; pwd"
 )
-_TERMINATE_S = 20.0
+_TERMINATE_S = 10.0
+_CREATION_S = 2.0
+_LATE_CREATION_S = 120.0
 _RESTART_S = 20.0
 _LAST_READS_S = 1.0
 _LONGEST_LINE = 300
+_late: set[asyncio.Task[None]] = set()
+"""What still waits for sandboxes that nobody wants any more."""
 
 
 class ModalBox:
@@ -223,16 +227,28 @@ class ModalBox:
         self._ground.boxes.discard(self)
 
     async def _await_creation(self) -> None:
-        """A creation that was given up may still succeed."""
+        """A creation that was given up may still succeed: it is waited for, soon in the background."""
         creation = self._creation
         assert creation is not None  # noqa: S101 - asked for by `remove` alone
-        with contextlib.suppress(BackendMissing, SandboxError, *troubles()):
-            async with asyncio.timeout(_TERMINATE_S):
-                self._box = await asyncio.shield(creation)
-        if not creation.done():
+        await asyncio.wait([creation], timeout=_CREATION_S)
+        if creation.done():
+            self._take(creation)
+        else:
+            late = asyncio.ensure_future(self._end_late(creation))
+            _late.add(late)
+            late.add_done_callback(_late.discard)
+
+    async def _end_late(self, creation: asyncio.Task[Any]) -> None:
+        await asyncio.wait([creation], timeout=_LATE_CREATION_S)
+        if creation.done():
+            self._take(creation)
+            await self._terminate()
+        else:
             creation.cancel()
-            with contextlib.suppress(BackendMissing):
-                await self._account.terminate(self._tags)
+
+    def _take(self, creation: asyncio.Task[Any]) -> None:
+        if not creation.cancelled() and creation.exception() is None:
+            self._box = creation.result()
 
     async def _terminate(self) -> None:
         if self._box is None:
