@@ -48,12 +48,17 @@ def forms_of(secret: str) -> frozenset[str]:
             json.dumps(secret, ensure_ascii=False)[1:-1],
             repr(secret)[1:-1],
             data.hex(),
-            quote(data, safe=""),
-            quote(data),
-            quote_plus(data),
+            data.hex().upper(),
+            *_percent_forms(data),
             *_base64_forms(data),
         }
     )
+
+
+def _percent_forms(data: bytes) -> Iterable[str]:
+    for form in (quote(data, safe=""), quote(data), quote_plus(data)):
+        yield form
+        yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), form)
 
 
 def _base64_forms(data: bytes) -> Iterable[str]:

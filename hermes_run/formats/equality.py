@@ -3,10 +3,10 @@
 The hash is xxh3_128 over the canonical JSON (`core.keys`) of the record without what scheduling and
 the dataset decide: `key`, `prompt_index`, `metadata.batch_num`, `metadata.timestamp`, `metadata.row`,
 `metadata.work`, `metadata.artifacts_left_out`, `metadata.served_calls`; without the zero entries of
-`tool_stats` and `tool_error_counts`; and with every tool call id replaced by `call_<n>`, the call's place among all
-calls (a result has its call's, also where a provider gave one id to several calls). Of the artifacts
-their paths count and the digest of all of them, not the key in the name of their folder; where there
-are none, the field is left out, as are a `usage.calls_estimated` of 0 and an empty `provider`.
+`tool_stats` and `tool_error_counts`; and with every tool call id replaced by `call_<n>`, the call's place
+among all calls (a result has its call's, also where a provider gave one id to several calls). Of the
+artifacts their paths count and the digest of all of them, not the key in the name of their folder; where
+there are none, the field is left out, as are a `usage.calls_estimated` of 0 and an empty `provider`.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class MetadataRecord(Struct, frozen=True, kw_only=True):
     """What is known of a rollout beside its turns.
 
     `draw`, `limits_missing`, `unknown_tools`, `served_calls` and `row` are JSON texts: their shapes
-    differ from row to row. `artifacts` are paths in the run directory. `row` stands last, so that a merge can exchange it
-    without reading the rest.
+    differ from row to row. `artifacts` are paths in the run directory. `row` stands last, so that a merge
+    can exchange it without reading the rest.
     """
 
     batch_num: int

@@ -241,30 +241,36 @@ def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage)
     return bool(endings & _LENGTH)
 
 
-def _without(secret: str, body: bytes) -> bytes:
-    """The body without the key in any of its forms, which a proxy's echo would carry into the dataset.
+def _without(secret: str, value: Any) -> Any:
+    """The value without the key in any of its forms, which a proxy's echo would carry into the dataset.
 
     A short key is a placeholder (`EMPTY`, `none`), and may be any word of a reply.
     """
-    if len(secret) < _SHORTEST_KEY:
-        return body
-    for form in _byte_forms(secret):
-        if form in body:
-            body = body.replace(form, MARK.encode())
-    return body
+    return value if len(secret) < _SHORTEST_KEY else _masked(value, _forms(secret))
+
+
+def _masked(value: Any, forms: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        for form in forms:
+            if form in value:
+                value = value.replace(form, MARK)
+        return value
+    if isinstance(value, dict):
+        return {name: _masked(item, forms) for name, item in value.items()}
+    return [_masked(item, forms) for item in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=16)
-def _byte_forms(secret: str) -> tuple[bytes, ...]:
+def _forms(secret: str) -> tuple[str, ...]:
     """The longest first: a form may hold another."""
-    forms = {form.encode("utf-8", "surrogatepass") for form in forms_of(secret)}
-    return tuple(sorted(forms, key=len, reverse=True))
+    return tuple(sorted(forms_of(secret), key=len, reverse=True))
 
 
-def _read_body(body: bytes) -> Any:
-    """The value of a plain reply or of a stream. Raises Unusable."""
+def _read_body(body: bytes, secret: str) -> Any:
+    """The value of a plain reply or of a stream, without the key. Raises Unusable."""
     try:
-        return assemble(body, decode_body) if is_stream(body) else decode_body(body)
+        value = assemble(body, decode_body) if is_stream(body) else decode_body(body)
+        return _without(secret, value)
     except ValueError as error:
         if body[:512].lstrip().lower().startswith((b"<!doctype", b"<html", b"<head", b"<?xml")):
             raise Unusable(Verdict("retry", "a web page instead of a reply", is_page=True)) from None
@@ -285,7 +291,7 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
 
     Raises Unusable with the verdict and what the call was billed.
     """
-    data = _read_body(_without(secret, body))
+    data = _read_body(body, secret)
     usage = read_usage(data.get("usage") if isinstance(data, dict) else None)
     choice, message = _first_choice(data, usage, secret)
     is_cut = _check_ending(choice, message, usage)

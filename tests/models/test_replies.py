@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_run.core.messages import Reply, Usage
+from hermes_run.core.secrets import forms_of
 from hermes_run.models.replies import read_reply, read_usage
-from hermes_run.models.verdicts import Unusable
+from hermes_run.models.verdicts import Unusable, judge_error
+from tests.servers import events, says
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -217,3 +219,20 @@ def test_a_key_that_a_reply_repeats_does_not_get_into_the_dataset(escape: Callab
 def test_a_placeholder_for_a_key_is_a_word_like_any_other() -> None:
     body = {"choices": [{"message": {"content": "the list is EMPTY"}, "finish_reason": "stop"}]}
     assert read_reply(json.dumps(body).encode(), set(), 0, "EMPTY").message.text == "the list is EMPTY"
+
+
+@pytest.mark.parametrize("form", sorted(forms_of("sk-canary/7Zq+Xw9vT3mK5pL2==end")))
+def test_no_form_of_the_key_comes_back_in_a_reply(form: str) -> None:
+    """Whole, or cut across the events of a stream, in text, reasoning, arguments and what goes back."""
+    secret = "sk-canary/7Zq+Xw9vT3mK5pL2==end"
+    call = ("terminal", {"command": f"echo {form}"})
+    plain = says(f"it is {form}.", calls=[call], reasoning=form, reasoning_details=[{"data": form}])
+    half = len(form) // 2
+    pieces = [
+        {"choices": [{"delta": {"content": part, "reasoning": part}}]} for part in (form[:half], form[half:])
+    ]
+    for body in (plain.body, events(*pieces, {"choices": [{"delta": {}, "finish_reason": "stop"}]}).body):
+        reply = read_reply(body, set(), 0, secret)
+        assert form not in str(reply)
+        assert "[redacted]" in reply.message.text
+    assert form not in str(judge_error(400, {}, f'{{"error": "{form}"}}'.encode(), secret))
