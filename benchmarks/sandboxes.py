@@ -84,7 +84,8 @@ def bare_container(client: APIClient, image: str, name: str) -> None:
 
 async def docker_lives(backend: Backend, lives: int, at_once: int, image: str) -> None:
     """Sandboxes beside bare containers, in turns, by the machine's busy time."""
-    from hermes_run.sandboxes._docker_engine import connect, find_address
+    from hermes_run.sandboxes._docker_engine import connect
+    from hermes_run.spec.containers import find_address
 
     client = connect(find_address(""), at_once)
     slots = asyncio.Semaphore(at_once)

@@ -7,7 +7,6 @@ are the event loop's.
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import socket
 import threading
@@ -15,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from hermes_run.errors import BackendMissing, SandboxError
+from hermes_run.spec.containers import find_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from docker import APIClient
 
@@ -26,8 +26,6 @@ _T = TypeVar("_T")
 _TIMEOUT_S = 120.0
 """For one answer of the daemon, which takes minutes at most to create a container from a big image."""
 _KNOCK_S = 10.0
-_SOCKETS = ("/var/run/docker.sock", "~/.docker/run/docker.sock")
-_PODMAN_SOCKETS = ("{XDG_RUNTIME_DIR}/podman/podman.sock", "/run/podman/podman.sock")
 _CURES = {
     "Permission denied": (
         "you may not use its socket: add yourself to the group docker (`sudo usermod -aG docker $USER`, then"
@@ -96,18 +94,6 @@ class Engine:
         with self._lock:
             if self._client is not None:
                 self._client.close()
-
-
-def find_address(asked: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Where the daemon is: what was asked for, else DOCKER_HOST, else the first socket that is there."""
-    asked = asked or environment.get("DOCKER_HOST", "")
-    if asked:
-        return asked if "://" in asked else f"unix://{os.path.abspath(os.path.expanduser(asked))}"
-    runtime = environment.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-    places = [f"{runtime}/docker.sock", *_SOCKETS]
-    places += [place.format(XDG_RUNTIME_DIR=runtime) for place in _PODMAN_SOCKETS]
-    found = next((path for path in map(os.path.expanduser, places) if os.path.exists(path)), _SOCKETS[0])
-    return f"unix://{found}"
 
 
 def connect(address: str, connections: int = 1) -> APIClient:

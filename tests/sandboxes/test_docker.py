@@ -23,8 +23,8 @@ from docker.errors import NotFound
 
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.errors import BackendMissing, SandboxError, ToolError
-from hermes_run.sandboxes._docker_engine import find_address
 from hermes_run.sandboxes.docker import DockerBackend, owner
+from hermes_run.spec.containers import find_address
 from hermes_run.spec.model import SandboxSettings, Settings
 from tests import images
 from tests.conftest import require
@@ -315,7 +315,8 @@ def test_missing_daemon_is_said_with_its_cure(tmp_path: Path) -> None:
 def test_socket_without_permission_is_said_with_its_cure() -> None:
     program = (
         "import os, docker, requests, urllib3, http.client, docker.api.client\n"
-        "from hermes_run.sandboxes._docker_engine import connect, find_address\n"
+        "from hermes_run.sandboxes._docker_engine import connect\n"
+        "from hermes_run.spec.containers import find_address\n"
         "from hermes_run.errors import BackendMissing\n"
         "address = find_address('')\n"
         "os.setgroups([]); os.setegid(65534); os.seteuid(65534)\n"
