@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import SandboxInfo
 from hermes_run.core.keys import digest
-from hermes_run.errors import SandboxError, ToolError
+from hermes_run.errors import BackendMissing, SandboxError, ToolError
 from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import explain, start_error
 from hermes_run.sandboxes._docker_wire import DockerWire, close_streams
@@ -192,8 +192,10 @@ class DockerBox:
         """Remove it, waiting in place; never raises. See Removable."""
         if self._is_removed or not self._name:
             return
+        from docker.errors import DockerException
+
         self._is_removed = True
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(DockerException, OSError, BackendMissing):
             _remove(self._engine.client(), self._name)
 
 
