@@ -180,6 +180,7 @@ def checked(**variables: str) -> str:
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.slow
 def test_check_tells_a_missing_token_a_refused_one_and_a_silent_server_each_with_its_cure() -> None:
     with ThreadPoolExecutor(4) as pool:
         good = pool.submit(checked)
