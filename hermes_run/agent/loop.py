@@ -84,15 +84,17 @@ class Rollout:
     served_calls: list[tuple[str, str, int]] = field(default_factory=list)
     invalid_turns: int = 0
 
-    async def run(self, prompt: str, system_prompt: str | None = None) -> StopReason:
-        """Do the task; the reason why it ended.
+    async def run(
+        self, prompt: str, system_prompt: str | None = None, images: tuple[str, ...] = ()
+    ) -> StopReason:
+        """Do the task; the reason why it ended. `images` are sent with the prompt.
 
         Raises ProviderError and SandboxError (the rollout failed) and EnvironmentStop (the run ends).
         """
         if system_prompt:
             self.messages.append(System(system_prompt))
-        said: Sequence[Message] = [User(prompt)]
-        self.messages += said
+        said: Sequence[Message] = [User(prompt, images)]
+        self.messages.append(User(prompt))
         while True:
             try:
                 reply = await self.chat.ask(said)

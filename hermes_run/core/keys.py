@@ -81,6 +81,7 @@ def content_key(
     cwd: str = "",
     setup: Sequence[str] = (),
     files: Mapping[str, str] | None = None,
+    images: Sequence[str] = (),
 ) -> str:
     """xxh3_128 (hex) over the canonical JSON of what defines a row's work. Empty fields are left out.
 
@@ -96,6 +97,8 @@ def content_key(
         work["setup"] = setup
     if files:
         work["files"] = files
+    if images:
+        work["images"] = images
     return digest(_encode_text(work))
 
 

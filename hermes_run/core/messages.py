@@ -22,9 +22,10 @@ class System(Struct, frozen=True, tag="system"):
 
 
 class User(Struct, frozen=True, tag="user"):
-    """A human turn."""
+    """A human turn. `images` are addresses or data URLs; they are sent, and saved with the row alone."""
 
     text: str
+    images: tuple[str, ...] = ()
 
 
 class Assistant(Struct, frozen=True, tag="assistant"):

@@ -16,6 +16,7 @@ class PromptTask(Struct, frozen=True):
         cwd: where commands start inside the sandbox, or "".
         setup: shell commands run before the first turn, after the spec's.
         files: path in the workspace -> text.
+        images: pictures that go with the prompt: addresses or data URLs.
         row_id: the row's own `id` as text, or "".
         row: the other columns as one JSON string (`metadata.row`).
         batch: the number of the batch file that its outcome goes to.
@@ -31,3 +32,4 @@ class PromptTask(Struct, frozen=True):
     row_id: str = ""
     row: str = "{}"
     batch: int = 0
+    images: tuple[str, ...] = ()

@@ -157,6 +157,7 @@ class Plan:
                 files=row.files,
                 row_id=row.row_id,
                 row=row.rest,
+                images=row.images,
             )
 
     def read_rows(self) -> Iterator[tuple[int, Row]]:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WORK_FIELDS = ("image", "docker_image", "cwd", "setup", "files")
-"""With the prompt, the columns that define a row's work; all others are carried in `metadata.row`."""
+"""With the prompt and `images`, the columns that define a row's work; all but these are carried in
+`metadata.row`, `images` among them."""
 
-_MEANINGFUL = frozenset((*WORK_FIELDS, "id", "check"))
+_MEANINGFUL = frozenset((*WORK_FIELDS, "images", "id", "check"))
 """Columns beside the prompt that are more than carried along."""
 
 _decode = msgspec.json.Decoder().decode
@@ -29,6 +30,7 @@ _encode = msgspec.json.Encoder().encode
 _scan = json.JSONDecoder().raw_decode
 _MEMBER = re.compile(rb'"[ \t\r\n]*:')
 _SPACE = re.compile(r"[ \t\r\n]*")
+_PICTURE = re.compile(r"https?://[^\s]+\Z|data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*\Z")
 _SHOWN_CHARS = 60
 """How much of a row's own text its error quotes."""
 
@@ -53,11 +55,19 @@ class Row(Struct, frozen=True):
     files: dict[str, str] = {}
     row_id: str = ""
     rest: str = "{}"
+    images: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Its content key."""
-        return content_key(self.prompt, image=self.image, cwd=self.cwd, setup=self.setup, files=self.files)
+        return content_key(
+            self.prompt,
+            image=self.image,
+            cwd=self.cwd,
+            setup=self.setup,
+            files=self.files,
+            images=self.images,
+        )
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -216,6 +226,20 @@ def _refuse_clashes(files: Iterable[str]) -> None:
             )
 
 
+def _images(row: dict[str, Any]) -> tuple[str, ...]:
+    value = row.get("images")
+    images = [] if value is None else [value] if isinstance(value, str) else value
+    if not isinstance(images, list) or not all(isinstance(item, str) for item in images):
+        raise BadRow('"images" takes a list of addresses or data URLs; rename the column if it is another')
+    for image in images:
+        if not _PICTURE.match(image):
+            raise BadRow(
+                f'"images": {shown(image)} is no picture that can be sent; write https://… or '
+                "data:image/png;base64,… (png, jpeg, gif or webp)"
+            )
+    return tuple(clean(image) for image in images)
+
+
 def _row_id(row: dict[str, Any]) -> str:
     value = row.get("id")
     if value is None:
@@ -279,4 +303,4 @@ def _row(row: dict[str, Any], prompt: str, rest: str) -> Row:
     cwd = _text(row, "cwd")
     if cwd and not cwd.startswith("/"):
         raise BadRow(f'"cwd" is {shown(cwd)}; it takes an absolute path inside the sandbox')
-    return Row(prompt, _image(row), cwd, _setup(row), _files(row), _row_id(row), rest)
+    return Row(prompt, _image(row), cwd, _setup(row), _files(row), _row_id(row), rest, _images(row))

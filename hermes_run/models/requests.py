@@ -68,13 +68,21 @@ def _content(text: str, mark: Mapping[str, Any] | None) -> Any:
     return text if mark is None else [{"type": "text", "text": text, "cache_control": mark}]
 
 
+def _with_images(message: User, mark: Mapping[str, Any] | None) -> Any:
+    content = _content(message.text, mark)
+    if not message.images:
+        return content
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return [*parts, *({"type": "image_url", "image_url": {"url": image}} for image in message.images)]
+
+
 def encode_message(message: Message, mark: Mapping[str, Any] | None = None) -> bytes:
     """A message as one JSON object of the chat-completions API, with a cache mark if one is given."""
     if isinstance(message, ToolResult):
         content = _content(message.text, mark)
         return encode_json({"role": "tool", "tool_call_id": message.call_id, "content": content})
     if isinstance(message, User):
-        return encode_json({"role": "user", "content": _content(message.text, mark)})
+        return encode_json({"role": "user", "content": _with_images(message, mark)})
     if isinstance(message, System):
         return encode_json({"role": "system", "content": _content(message.text, mark)})
     return _encode_assistant(message, mark)

@@ -76,7 +76,8 @@ class Attempt:
         limit = asyncio.timeout_at(deadline)
         try:
             async with limit:
-                return await rollout.run(self.task.prompt, self.resources.spec.agent.system_prompt)
+                task, agent = self.task, self.resources.spec.agent
+                return await rollout.run(task.prompt, agent.system_prompt, task.images)
         except TimeoutError:
             if not limit.expired():
                 raise
