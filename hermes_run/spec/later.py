@@ -16,13 +16,6 @@ NOT_YET: dict[tuple[str, ...], Any] = {
 }
 """Key -> the one value it can have for now, its default."""
 
-SETTINGS_NOT_YET = (
-    "sandbox.singularity_binary",
-    "sandbox.image_cache",
-    "sandbox.allow_local_images",
-)
-"""Keys of hermes.yaml that nothing reads yet; a warning says so."""
-
 _TEXT = "is not available yet in this version of hermes-run; take it out"
 
 

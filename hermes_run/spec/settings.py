@@ -15,7 +15,6 @@ from hermes_run.spec.dialects import TRAITS
 from hermes_run.spec.draft import absolute
 from hermes_run.spec.endpoint import dialect_of
 from hermes_run.spec.keys_and_hosts import known_variable, parse_host, parse_url
-from hermes_run.spec.later import SETTINGS_NOT_YET
 from hermes_run.spec.locate import KeyPath, Mistakes, Node, Source, shown, shown_path
 from hermes_run.spec.model import Settings
 from hermes_run.spec.portal import LOGIN_HOST, may_have_login
@@ -103,7 +102,7 @@ def read_settings(path: Path) -> Settings:
     plain = tree.plain()
     _fill_in(plain, tree)
     settings = msgspec.convert(plain, Settings, dec_hook=lambda kind, value: kind(value))
-    return replace(settings, source=path, warnings=tuple(_unused(plain, path)))
+    return replace(settings, source=path)
 
 
 def _check_hosts(tree: Node, mistakes: Mistakes) -> None:
@@ -195,11 +194,3 @@ def _fill_in(plain: dict[str, Any], tree: Node) -> None:
     cache = tree.find(("sandbox", "image_cache"))
     if cache is not None and cache.value is not None:
         plain["sandbox"]["image_cache"] = absolute(cache.place.source.folder, cache.value)
-
-
-def _unused(plain: dict[str, Any], path: Path) -> Iterator[str]:
-    for dotted_key in SETTINGS_NOT_YET:
-        section, _, key = dotted_key.partition(".")
-        value = plain.get(section) if not key else plain.get(section, {}).get(key)
-        if value:
-            yield f"{shown_path(path)}: {dotted_key} has no effect yet in this version of hermes-run"

@@ -196,13 +196,6 @@ def test_an_endpoint_gets_dialect_and_variable_of_its_host(folder: Path) -> None
     assert found["c"].api_key_env is None
 
 
-def test_settings_without_effect_are_told(folder: Path) -> None:
-    write(folder, "web: {search: searxng}\nsandbox: {allow_local_images: true}\nvision: {}\n", "hermes.yaml")
-    assert load_settings(None).warnings == (
-        "hermes.yaml: sandbox.allow_local_images has no effect yet in this version of hermes-run",
-    )
-
-
 def test_the_settings_of_the_contract_are_all_known(folder: Path) -> None:
     text = """\
 endpoints: {local: {base_url: "http://127.0.0.1:8000/v1", api_key_env: VLLM_KEY, dialect: vllm, honours: [reasoning]}}
