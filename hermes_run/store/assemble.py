@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 MEMORY = "x-hermes-run"
 """Where a run's own words stand in spec.yaml (`runner.snapshot`)."""
 
+_CURE = "name another OUT"
+
 _SYNCED_ONE_BY_ONE = 64
 """So many batch files are synced one by one; of more, the whole machine at once is quicker."""
 
@@ -98,9 +100,9 @@ def assembling(out: Path, about: About) -> Iterator[Assembly]:
     making it, DiskFull.
     """
     refuse_out(out)
-    layout.create_run_dir(out.parent)
+    layout.create_run_dir(out.parent, _CURE)
     beside = out.with_name(f".{out.name}.assembling")
-    layout.create_run_dir(beside)
+    layout.create_run_dir(beside, _CURE)
     with layout.locked(beside):
         for left in beside.iterdir():  # of one that was killed
             if left.is_dir():
@@ -119,8 +121,12 @@ def assembling(out: Path, about: About) -> Iterator[Assembly]:
     sync_folder(out.parent)
 
 
-def refuse_out(out: Path) -> None:
-    """Raises UsageError unless a run directory can be made there."""
+def refuse_out(out: Path, sources: Sequence[Path] = ()) -> None:
+    """Raises UsageError unless a run directory can be made there, outside of what it is made of."""
+    place = out.resolve()
+    for source in sources:
+        if layout.is_run_dir(source) and source.resolve() in place.parents:
+            raise UsageError(f"{out}: lies in {source}, which is only read; name another OUT")
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already; name another OUT, or move that away")
     if not layout.is_run_name(out.name):

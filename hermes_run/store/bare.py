@@ -11,7 +11,7 @@ import msgspec
 
 from hermes_run.core.trajectory import Status
 from hermes_run.dataset.plan import Selection
-from hermes_run.store.entry import decode_entries
+from hermes_run.store.entry import decode_entry
 from hermes_run.store.planfile import PlanFile, runs_of
 from hermes_run.store.rawlines import entry_of
 
@@ -118,7 +118,7 @@ def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candi
     for some in chosen:
         keys, _, lines = zip(*some, strict=True)
         joined = b"".join(lines)
-        entries = _decoded(some, parts, joined)
+        entries = _decoded(some, parts, lines)
         new.add_bare(keys, lines, joined, entries)
         contents.add(keys, entries)
         taken.update(map(itemgetter(1), some))
@@ -128,9 +128,9 @@ def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candi
     return [taken[number] for number in range(len(parts))]
 
 
-def _decoded(some: Sequence[Candidate], parts: Sequence[Part], joined: bytes) -> list[Entry]:
+def _decoded(some: Sequence[Candidate], parts: Sequence[Part], lines: Sequence[bytes]) -> list[Entry]:
     try:
-        entries = decode_entries(joined)
+        entries = [*map(decode_entry, lines)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return [entry_of(line, parts[number].path) for _, number, line in some]  # tells which
     return entries

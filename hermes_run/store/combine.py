@@ -40,7 +40,7 @@ def merge_runs(
     Raises UsageError for what is no run, damaged, of another key version, or (policy `error`) came to
     different results, RunLocked, DiskFull. `out` is there whole or not at all.
     """
-    refuse_out(out)
+    refuse_out(out, paths)
     with opened_parts(paths) as parts:
         if renumber:
             return _renumbered(parts, out)
@@ -79,7 +79,7 @@ def _choose(
     rows: RowsWish | None,
 ) -> dict[str, Any]:
     if out is not None:
-        refuse_out(out)
+        refuse_out(out, paths)
     with opened_parts(paths) as parts:
         first, chosen = parts[:1], _as_they_are(choose(parts))
 

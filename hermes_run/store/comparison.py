@@ -21,7 +21,7 @@ from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader
 from hermes_run.store.entry import Entry, decode_entry, encode_lines
-from hermes_run.store.planfile import PlanFile, read_plan
+from hermes_run.store.planfile import PlanFile, read_plan, refuse_other_keys
 from hermes_run.store.rawlines import Block, entry_of, open_view, opened_blocks
 from hermes_run.store.sums import Columns, Counted, Sums, columns_of, paired, side_by_side
 
@@ -224,6 +224,10 @@ def compare(
 
     Raises UsageError when one of them is neither, JournalDamaged when its journal has to be mended.
     """
+    plans = [_plan_of(run) for run in (a, b)]
+    for run, plan in zip((a, b), plans, strict=True):
+        if plan is not None:
+            refuse_other_keys(run, plan)
     found = Comparison(kept, stream)
     with _opened(a) as mine, _opened(b) as theirs:
         found.read(mine, theirs)
@@ -232,7 +236,7 @@ def compare(
         "spec": spec_changes(layout.read_spec(a), layout.read_spec(b)),
         **found.sums(),
         "tools": _tools(a, b) if are_runs else None,
-        "dataset": _datasets(a, b),
+        "dataset": _datasets(plans),
     }
     return found
 
@@ -276,9 +280,8 @@ def _tools_of(run: Path) -> dict[str, dict[str, float]]:
     return tool_table(counted.tools)
 
 
-def _datasets(a: Path, b: Path) -> dict[str, list[Any]] | None:
+def _datasets(plans: Sequence[PlanFile | None]) -> dict[str, list[Any]] | None:
     """`{name, hash, rows, samples}`, each [of a, of b], from plan.json; None without any plan."""
-    plans = [_plan_of(run) for run in (a, b)]
     if plans == [None, None]:
         return None
     return {

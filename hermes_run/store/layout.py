@@ -57,17 +57,18 @@ def has_entries(folder: Path) -> bool:
     return any(path.stat().st_size for path in files) or any(folder.glob("batch_*.jsonl"))
 
 
-def create_run_dir(folder: Path) -> None:
-    """Make the run directory. Raises UsageError or EnvironmentStop when that cannot be."""
+def create_run_dir(folder: Path, cure: str = "change output.dir or run_name") -> None:
+    """Make the run directory; `cure` says how another one is named.
+
+    Raises UsageError or EnvironmentStop when that cannot be.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UsageError(
-            f"{folder}: a file is in the way of the run directory; change output.dir or run_name"
-        ) from None
+        raise UsageError(f"{folder}: a file is in the way of the run directory; {cure}") from None
     except OSError as error:
         raise EnvironmentStop(
-            f"{folder}: the run directory cannot be made: {error.strerror}; change output.dir, or mend that"
+            f"{folder}: the run directory cannot be made: {error.strerror}; {cure}, or mend that"
         ) from error
 
 

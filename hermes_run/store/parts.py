@@ -10,12 +10,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.keys import KEY_VERSION
-from hermes_run.errors import RunLocked, UsageError
+from hermes_run.errors import RunLocked
 from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader, batch_path
-from hermes_run.store.planfile import PlanFile, read_plan
+from hermes_run.store.planfile import PlanFile, read_plan, refuse_other_keys
 from hermes_run.store.rawlines import (
     Block,
     blocks_of_view,
@@ -114,11 +113,8 @@ def _open(path: Path, stack: ExitStack) -> Part:
         manifest = fresh_manifest(path)
     has_plan = path.is_dir() and (view is not None or (path / layout.PLAN).exists())
     plan, keys = read_plan(path) if has_plan else (None, b"")
-    if plan is not None and plan.key_version != KEY_VERSION:
-        raise UsageError(
-            f"{path}: its keys are of version {plan.key_version}, those of this hermes-run of version "
-            f"{KEY_VERSION}; equal prompts have other keys there, so the two cannot be compared"
-        )
+    if plan is not None:
+        refuse_other_keys(path, plan)
     part = Part(
         path=path,
         manifest=manifest,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from hermes_run.core.keys import KEY_VERSION
 from hermes_run.dataset.plan import InvalidRow, Plan, Selection, equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
@@ -114,6 +115,15 @@ def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
             f"{folder / layout.PLAN_KEYS}: does not fit plan.json; running the spec again writes both anew"
         )
     return content, keys
+
+
+def refuse_other_keys(run: Path, plan: PlanFile) -> None:
+    """Raises UsageError when a run's keys are of another version than ours."""
+    if plan.key_version != KEY_VERSION:
+        raise UsageError(
+            f"{run}: its keys are of version {plan.key_version}, those of this hermes-run of version "
+            f"{KEY_VERSION}; equal prompts have other keys there, so the two cannot be compared"
+        )
 
 
 def planned_rollouts(plan: PlanFile, keys: bytes) -> Iterator[bytes]:

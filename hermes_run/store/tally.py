@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from operator import attrgetter
+from math import fsum
 from typing import TYPE_CHECKING
 
 from msgspec.structs import astuple
@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 from hermes_run.core.messages import Usage
 from hermes_run.core.trajectory import Status
 from hermes_run.quality.statistics import Statistics
+from hermes_run.store.sums import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +23,13 @@ _UNITS = 10**10
 """Costs are whole multiples of 1e-10 USD, so that the order of a sum changes nothing (`core.messages`)."""
 
 
-_kind = attrgetter("status", "reason", "work", "model")
-_turns, _api_calls = attrgetter("turns"), attrgetter("api_calls")
-_cost, _usage = attrgetter("cost"), attrgetter("usage")
 _COST = Usage.__struct_fields__.index("cost")
 _ESTIMATED = Usage.__struct_fields__.index("calls_estimated")
+
+
+def _units_of(costs: Sequence[float]) -> int:
+    """The sum of some costs: exact, since `fsum` is and there are too few for their own errors to show."""
+    return round(fsum(costs) * _UNITS)
 
 
 class Tally:
@@ -43,19 +46,26 @@ class Tally:
 
     def add_all(self, entries: Sequence[Entry]) -> None:
         """Take in some entries: column by column, which costs half of what entry by entry does."""
-        self._kinds.update(map(_kind, entries))
-        self._turns += sum(map(_turns, entries))
-        self._api_calls += sum(map(_api_calls, entries))
-        costs = list(map(_cost, entries))
+        columns = columns_of(entries)
+        works, models = columns["work"], columns["model"]
+        if works.count(works[0]) == len(works) and models.count(models[0]) == len(models):
+            for kind, count in Counter(zip(columns["status"], columns["reason"], strict=True)).items():
+                self._kinds[(*kind, works[0], models[0])] += count
+        else:
+            self._kinds.update(zip(columns["status"], columns["reason"], works, models, strict=True))
+        self._turns += sum(columns["turns"])
+        self._api_calls += sum(columns["api_calls"])
+        costs = columns["cost"]
         self._costs_unknown += costs.count(None)
-        columns: list[Sequence[float]] = list(zip(*map(astuple, map(_usage, entries)), strict=True))
-        estimated = columns[_ESTIMATED]
+        used: list[Sequence[float]] = list(zip(*map(astuple, columns["usage"]), strict=True))
+        estimated = used[_ESTIMATED]
         self._estimated += len(estimated) - estimated.count(0)
-        money = columns[_COST]
-        columns[_COST] = units = [round(cost * _UNITS) for cost in money]
-        is_same = costs == [*money]  # as it is when every call told its cost
-        self._known_units += sum(units if is_same else [round(cost * _UNITS) for cost in costs if cost])
-        self._sums = [*map(operator.add, self._sums, map(sum, columns))]
+        money = used[_COST]
+        units = _units_of(money)
+        used[_COST] = (units,)
+        is_same = costs == money  # as it is when every call told its cost
+        self._known_units += units if is_same else _units_of([cost for cost in costs if cost])
+        self._sums = [*map(operator.add, self._sums, map(sum, used))]
 
     def outcomes(self) -> Counter[str]:
         """Status -> how many."""

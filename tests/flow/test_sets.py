@@ -292,9 +292,18 @@ def test_a_manifest_of_another_key_version_is_refused(lab: Lab) -> None:
     plan = lab.run_dir / "plan.json"
     plan.write_text(plan.read_text().replace('"key_version": 1', '"key_version": 2'))
     assert "version 2" in done(lab, "merge", "data/r", "-o", "data/x", code=2)
+    assert "version 2" in done(lab, "diff", "data/r", "data/r", code=2)
     manifest = lab.folder / "other.jsonl"
     manifest.write_bytes((lab.run_dir / "manifest.jsonl").read_bytes().replace(b'{"key":"', b'{"key":"v2-'))
     assert "no rollout key" in done(lab, "merge", "other.jsonl", "-o", "data/x", code=2)
+
+
+@pytest.mark.parametrize("command", [["merge", "data/r"], ["select", "data/r", "--status", "failed"]])
+def test_nothing_is_made_inside_of_a_run_that_is_only_read(lab: Lab, command: list[str]) -> None:
+    before = sorted(lab.run_dir.iterdir())
+    for place in ("data/r/x", "data/r/deeper/x"):
+        assert "lies in data/r" in done(lab, *command, "-o", place, code=2)
+    assert sorted(lab.run_dir.iterdir()) == before
 
 
 def test_a_part_in_which_a_run_is_working_is_refused(lab: Lab) -> None:
