@@ -43,7 +43,11 @@ PARAMETERS = {
     "browser_get_images": [],
     "browser_vision": ["question*", "annotate"],
     "browser_console": ["clear", "expression"],
+    "vision_analyze": ["image_url*", "question*"],
+    "image_generate": ["prompt*", "aspect_ratio"],
+    "text_to_speech": ["text*", "output_path"],
     "todo": ["todos", "merge"],
+    "execute_code": ["code*"],
 }
 
 
