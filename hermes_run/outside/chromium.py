@@ -34,7 +34,30 @@ START_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 VIEWPORT = {"width": 1280, "height": 720}
 
+_NO_FEATURES = (
+    # what playwright switches off; a list given later replaces its own
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "CDPScreenshotNewSurface",
+    "DestroyProfileOnBrowserClose",
+    "HttpsFirstBalancedModeAutoEnable",
+    "HttpsUpgrades",
+    "LensOverlay",
+    "MediaRouter",
+    "NetworkTimeServiceQuerying",
+    "OptimizationHints",
+    "PaintHolding",
+    "PreconnectToSearch",
+    "SkipListAccountsWithoutGaiaCookies",
+    "ThirdPartyStoragePartitioning",
+    # the address bar's own pages: two more processes for each rollout, and a second of its start
+    "WebUIOmniboxAimPopup",
+    "WebUIOmniboxPopup",
+    "AimEnabled",
+    "SpareRendererForSitePerProcess",
+)
 _FLAGS = (
+    f"--disable-features={','.join(_NO_FEATURES)}",
     "--disable-gpu",
     "--disable-quic",
     "--disable-sync",

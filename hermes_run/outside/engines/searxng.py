@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from hermes_run.spec.web import Engine
 
 _MOST_PAGES = 10
+_USUAL_PAGE = 10
+"""Results that one page usually has: a second one is not asked for the sake of a few."""
 
 
 class Searxng:
@@ -29,7 +31,7 @@ class Searxng:
             if len(more) == len(found):
                 break
             found = more
-            if len(found) == limit:
+            if len(found) == limit or limit <= _USUAL_PAGE:
                 break
         return found
 
