@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _MAILBOX = f"{PIPES}/mail"
 _WORKSPACE = "/workspace"
 _LONGEST_LINE = 300
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _NAME = re.compile(rb"^(?:declare -[a-zA-Z]+|export) (\w+)", re.MULTILINE)
 _SHELL = re.compile(rb"^#shell (/\S+)\n\Z", re.MULTILINE)
 _VARIABLES = " ".join(
@@ -170,7 +171,7 @@ class SingularityBox(NamespacedBox):
 
     def explain(self, said: str) -> str:
         """See Box."""
-        lines = [line.strip()[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
+        lines = [_COLOUR.sub("", line).strip()[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
         return (": " + " | ".join(lines) if lines else "") + _cure(said)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import shutil
 import stat
 import subprocess
@@ -343,3 +344,45 @@ def test_no_mount_loop_device_or_process_is_left(tmp_path: Path, sif: Path) -> N
     while seen() and time.monotonic() < until:
         time.sleep(0.05)  # the kernel lets a loop device go a moment after its last mount
     assert seen() == []
+
+
+_AS_ANOTHER_USER = """
+import asyncio, os, pathlib, sys
+program, image, _, *sys.path[:0] = sys.argv[1:]
+os.setgid(65534); os.setgroups([]); os.setuid(65534)
+from hermes_run.core.contracts import SandboxRequest
+from hermes_run.sandboxes.singularity import SingularityBackend
+from hermes_run.spec.model import SandboxSettings, Settings
+
+async def main():
+    cache = pathlib.Path(sys.argv[3])
+    chosen = SandboxSettings(singularity_binary=program, allow_local_images=True, image_cache=cache)
+    backend = SingularityBackend("r", Settings(sandbox=chosen))
+    async with backend.open(SandboxRequest(run="r", key="k", image=image, memory_mb=128)) as box:
+        fill = "id -u; echo $HOME; head -c 200000000 /dev/zero > big || echo full; rm big"
+        result = await box.exec(fill, timeout_s=20)
+        print(result.output.decode().split("\\n"))
+        print((await box.exec("sleep 60 & sleep 60", timeout_s=0.2)).timed_out)
+        print((await box.exec("seq 100000", timeout_s=5, max_output=100)).full_path)
+    await backend.aclose()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_user_without_privileges_has_sandboxes_too(sif: Path) -> None:
+    paths = [str(Path(__file__).parents[2]), *(path for path in sys.path if path.endswith("site-packages"))]
+    for folder in (sif.parent, *sif.parents[:3]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    words = [find_binary(None), str(sif), str(sif.parent / "cache"), *paths]
+    ran = subprocess.run(
+        ["/usr/bin/python3", "-c", _AS_ANOTHER_USER, *words], capture_output=True, cwd="/", check=False
+    )
+    if b"PermissionError" in ran.stderr or b"ModuleNotFoundError" in ran.stderr:
+        pytest.skip("another user cannot read this checkout")
+    lines = ran.stdout.decode().splitlines()
+    assert lines[0].startswith("['65534', '/workspace', "), ran.stderr.decode()
+    assert "full" in lines[0]
+    assert lines[1:] == ["True", "/tmp/output-1.txt"]
