@@ -124,9 +124,12 @@ def _busybox_tree(*, has_shell: bool = True) -> _Tree:
     return tree
 
 
-def busybox() -> bytes:
-    """A root file system with busybox alone: its sh, no bash, no python3."""
-    return _busybox_tree().finish()
+def busybox(mark: str = "") -> bytes:
+    """A root file system with busybox alone: its sh, no bash, no python3. `mark` makes it another."""
+    tree = _busybox_tree()
+    if mark:
+        tree.file("mark", mark.encode())
+    return tree.finish()
 
 
 def without_shell() -> bytes:

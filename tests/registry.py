@@ -5,7 +5,8 @@
     with registry(tmp_path) as host:                 # 127.0.0.1:PORT
         image = push(images.BUSYBOX, f"{host}/busybox:1")
     with registry(tmp_path, has_login=True) as host: # user:secret
-    with busy(host, times=2) as other:               # answers 429 to the first two requests for a manifest
+    with busy(host, times=2) as (other, asked):      # answers 429 to the first two requests for a manifest
+    with busy(host, stalls=True) as (other, asked):  # gives no blob, and says nothing
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ def registry(folder: Path, *, has_login: bool = False) -> Iterator[str]:
 def push(image: str, name: str, login: dict[str, str] | None = None) -> None:
     """Make `image` known as `name` to its registry alone."""
     images.build(image)
+    push_from_store(image, name, login)
+
+
+def push_from_store(image: str, name: str, login: dict[str, str] | None = None) -> None:
+    """The same for an image that the daemon has."""
     repository, _, tag = name.rpartition(":")
     with images.daemon() as client:
         client.tag(image, repository, tag)
@@ -79,6 +85,7 @@ class _Busy(BaseHTTPRequestHandler):
     upstream = ""
     left = 0
     asked: list[str]
+    gate: threading.Event | None = None
 
     def do_GET(self) -> None:
         if "/manifests/" in self.path:
@@ -87,6 +94,8 @@ class _Busy(BaseHTTPRequestHandler):
                 type(self).left -= 1
                 self._answer(429, {"Content-Type": "application/json"}, _REFUSAL)
                 return
+        if self.gate is not None and "/blobs/" in self.path:
+            self.gate.wait(30)
         connection = http.client.HTTPConnection(self.upstream, timeout=30)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
         connection.request(self.command, self.path, headers=headers)
@@ -113,16 +122,20 @@ class _Busy(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def busy(upstream: str, times: int) -> Iterator[tuple[str, list[str]]]:
+def busy(upstream: str, times: int = 0, *, stalls: bool = False) -> Iterator[tuple[str, list[str]]]:
     """A registry that is busy for the first `times` requests; its name, and what was asked of it."""
     asked: list[str] = []
-    handler = type("Busy", (_Busy,), {"upstream": upstream, "left": times, "asked": asked})
+    gate = threading.Event() if stalls else None
+    attributes = {"upstream": upstream, "left": times, "asked": asked, "gate": gate}
+    handler = type("Busy", (_Busy,), attributes)
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
         yield f"127.0.0.1:{server.server_address[1]}", asked
     finally:
+        if gate is not None:
+            gate.set()
         server.shutdown()
         thread.join()
         server.server_close()

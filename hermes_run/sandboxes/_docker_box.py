@@ -205,7 +205,7 @@ def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
 
     streams: Any = None
     try:
-        client.create_container_from_config(body, name)
+        client.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
         streams = client.attach_socket(name, params=_ATTACH)
         client.start(name)
     except (DockerException, OSError) as error:

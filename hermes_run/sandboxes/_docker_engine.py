@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 120
 """For one answer of the daemon, which takes minutes at most to create a container from a big image."""
 _KNOCK_S = 10.0
 _CURES = {

@@ -56,7 +56,7 @@ def look(client: APIClient, image: str, daemon: Mapping[str, Any]) -> Image | No
     from docker.errors import APIError, ImageNotFound
 
     try:
-        found = client.inspect_image(image)
+        found = client.inspect_image(image)  # type: ignore[no-untyped-call]
     except ImageNotFound:
         return None
     except APIError as error:
@@ -76,7 +76,7 @@ def is_here(client: APIClient, image: str) -> bool:
     from docker.errors import APIError
 
     try:
-        client.inspect_image(image)
+        client.inspect_image(image)  # type: ignore[no-untyped-call]
     except APIError:  # not there, or no reference at all
         return False
     return True
@@ -110,6 +110,7 @@ def _pull(client: APIClient, image: str, daemon: Mapping[str, Any]) -> None:
     from docker import auth
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
+    from urllib3.exceptions import HTTPError
 
     repository, tag = parse_repository_tag(image)
     try:
@@ -128,11 +129,11 @@ def _pull(client: APIClient, image: str, daemon: Mapping[str, Any]) -> None:
             stream=True,
             timeout=(_CONNECT_S, _STALL_S),
         ) as answer:
-            client._raise_for_status(answer)  # noqa: SLF001 - makes an APIError of it
+            client._raise_for_status(answer)  # type: ignore[attr-defined] # noqa: SLF001 - an APIError
             _follow(client, answer, image, daemon)
     except APIError as error:
         raise _refusal(image, explain(error), daemon) from error
-    except OSError as error:  # requests' errors are of that kind
+    except (OSError, HTTPError) as error:  # of requests, and in the middle of a stream of urllib3
         raise FetchLater(
             f'the image "{image}" cannot be fetched: nothing comes any more; check the network, its registry'
             " and the Docker daemon"
@@ -141,7 +142,7 @@ def _pull(client: APIClient, image: str, daemon: Mapping[str, Any]) -> None:
 
 def _follow(client: APIClient, answer: Any, image: str, daemon: Mapping[str, Any]) -> None:
     """Read what a fetch says until it is over."""
-    for word in client._stream_helper(answer, decode=True):  # noqa: SLF001 - whole JSON values
+    for word in client._stream_helper(answer, decode=True):  # type: ignore[attr-defined] # noqa: SLF001
         if "error" in word:
             raise _refusal(image, explain(Exception(word["error"])), daemon)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from hermes_run.spec.model import Settings
 from tests import images
 from tests.conftest import require
 from tests.contracts.sandboxes import what_is_missing
-from tests.registry import busy, push, registry
+from tests.registry import busy, push, push_from_store, registry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,12 +135,18 @@ def test_registry_that_is_down_is_asked_again_and_then_said_to_be_down(
     assert "cannot be reached" in refused("127.0.0.1:1/busybox:1")
 
 
-def test_fetch_that_stands_still_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetch_that_stands_still_is_given_up(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_images, "_TRIES", 1)
     monkeypatch.setattr(_docker_images, "_STALL_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
         port = silent.getsockname()[1]
         assert "nothing comes any more" in refused(f"127.0.0.1:{port}/busybox:1")
+    with images.daemon() as client:  # of a layer that the daemon does not have any more when it fetches it
+        client.import_image_from_data(images.busybox(os.urandom(8).hex()), "still", "1")
+        push_from_store("still:1", f"{host}/still:1")
+        client.remove_image("still:1")
+    with busy(host, stalls=True) as (name, _):
+        assert "nothing comes any more" in refused(f"{name}/still:1")
 
 
 def test_login_of_the_user_is_used_and_its_lack_is_said(
