@@ -127,15 +127,17 @@ def _run(
 
 
 def _secrets(spec: Spec, settings: Settings, options: RunOptions) -> Iterator[str]:
-    """What must never be written: the key that this run sends."""
+    """What must never be written: the keys that this run sends, what it gives to MCP servers."""
     from hermes_run.spec.endpoint import read_key
     from hermes_run.spec.mcp import variables_of
+    from hermes_run.spec.media import keys_of
 
     if options.api_key:
         yield options.api_key
     for server in spec.tools.mcp:
         with suppress(HermesRunError):
             yield from (value for value in variables_of(server).values() if len(value) >= _SHORTEST_SECRET)
+    yield from keys_of(settings)
     with suppress(HermesRunError):  # a key that is missing is told by the run itself
         key = read_key(spec, settings, options.api_key)
         if key is not None:

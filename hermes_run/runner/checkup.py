@@ -10,8 +10,10 @@ from hermes_run.core.registry import BACKENDS, load
 from hermes_run.core.toolsets import TOOLSETS
 from hermes_run.errors import BackendMissing, EnvironmentStop, HermesRunError, MissingExtra
 from hermes_run.runner.backends import images_by_backend, make_backends
+from hermes_run.runner.extra_tools import check_mcp_can_work
 from hermes_run.spec.endpoint import is_scripted, resolve
-from hermes_run.tools.toolkit import unavailable
+from hermes_run.spec.web import with_pins
+from hermes_run.tools.toolkit import offered_tools, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,9 +56,10 @@ async def check_up(settings: Settings, spec: Spec | None, plan: Plan | None) -> 
         needed = set(make_backends(spec, settings, plan))
     checks = await asyncio.gather(*(_backend(name, settings, name in needed) for name in BACKENDS))
     toolsets = TOOLSETS if spec is None else spec.distribution.toolsets
-    found = [*checks, *_toolsets(toolsets, settings, spec)]
+    machine = settings if spec is None else with_pins(spec, settings)
+    found = [*checks, await _browser(settings, spec), *_toolsets(toolsets, machine, spec)]
     if spec is not None and plan is not None:
-        found += [*_key(spec, settings), *await _images(spec, settings, plan, checks)]
+        found += [*_key(spec, settings), *_mcp(spec), *await _images(spec, settings, plan, checks)]
     return found
 
 
@@ -80,6 +83,16 @@ async def _backend(name: str, settings: Settings, is_needed: bool) -> Check:
         return Check(name=name, works=False, why=str(error), is_needed=is_needed)
     why = _WARNINGS.get(name, "")
     return Check(name=name, works=True, why=why, cannot=cannot, is_needed=is_needed)
+
+
+async def _browser(settings: Settings, spec: Spec | None) -> Check:
+    """Whether the browser tools' Chromium starts, in its jail."""
+    from hermes_run.outside.chromium import check_browser
+
+    why, _, cure = (await check_browser(settings)).partition(": ")
+    drawn = () if spec is None else offered_tools(spec.distribution.toolsets, spec.toolsets)
+    is_needed = any(name.startswith("browser_") for name in drawn)
+    return Check(name="chromium", works=not why, why=why, cure=cure, is_needed=is_needed)
 
 
 _WARNINGS = {
@@ -112,6 +125,17 @@ def _key(spec: Spec, settings: Settings) -> list[Check]:
     name = f"key {endpoint.api_key_env}" if endpoint.api_key is not None else "key"
     why = "" if endpoint.api_key is not None else f"none is sent to {endpoint.base_url}"
     return [Check(name=name, works=True, why=why, is_needed=True)]
+
+
+def _mcp(spec: Spec) -> list[Check]:
+    """Whether the SDK and the declared variables are there; the servers are asked when a run starts."""
+    if not spec.tools.mcp:
+        return []
+    try:
+        check_mcp_can_work(spec)
+    except HermesRunError as missing:
+        return [Check(name="mcp", works=False, why=str(missing), is_needed=True)]
+    return [Check(name="mcp", works=True, why="the servers are asked when a run starts", is_needed=True)]
 
 
 async def _images(spec: Spec, settings: Settings, plan: Plan, checks: Iterable[Check]) -> list[Check]:

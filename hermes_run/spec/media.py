@@ -15,7 +15,7 @@ from hermes_run.errors import KeyMissing
 from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, pair_to_add, parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from hermes_run.spec.model import Settings
 
@@ -143,6 +143,14 @@ def why_not(section: str, settings: Settings) -> str:
     """Why nobody does `vision`, `images` or `speech` here, and the cure; "" when somebody does."""
     found = find_source(section, settings)
     return found if isinstance(found, str) else ""
+
+
+def keys_of(settings: Settings) -> Iterator[str]:
+    """The keys that are sent to those who see, draw and speak."""
+    for section in TOOLS_OF:
+        found = find_source(section, settings)
+        if isinstance(found, MediaSource) and found.key is not None:
+            yield found.key.reveal()
 
 
 def work_of_media(settings: Settings, tools: Iterable[str]) -> dict[str, Any]:
