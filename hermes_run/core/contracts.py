@@ -333,6 +333,9 @@ class Outside(Protocol):
     async def download(self, url: str, *, max_bytes: int) -> Download:
         """The bytes of an address, at most `max_bytes` of them. Raises ToolError."""
 
+    async def check_browser(self) -> str:
+        """Start the run's browser: why it does not work here, or ""."""
+
     async def open_browser(self) -> Any:
         """A new context (playwright's `BrowserContext`) of the run's one browser, for one rollout.
 

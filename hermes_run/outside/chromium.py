@@ -14,9 +14,11 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.errors import BrowserError
+from hermes_run.outside.gate import Gate
 from hermes_run.outside.ground import BrowserGround
 from hermes_run.outside.jail import DOWNLOADS, INFO, write_launcher
 from hermes_run.outside.netns import PORT, listen_in_namespace_of
+from hermes_run.outside.proxy import Proxy
 from hermes_run.spec.browser import cdp_url, find_bwrap, find_chromium, node_is, why_no_browser
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser, BrowserContext, Playwright
 
-    from hermes_run.outside.proxy import Proxy
     from hermes_run.spec.model import Settings
 
 _log = logging.getLogger("hermes_run.browser")
@@ -107,6 +108,15 @@ class Chromium:
         except OSError as error:
             raise BrowserError(f"the browser does not start: {error}") from None
 
+    async def check(self) -> str:
+        """Start it and open a context: why that does not work, or ""."""
+        try:
+            context = await self.open_context()
+        except BrowserError as error:
+            return str(error)
+        await _ended(context.close())
+        return ""
+
     async def _living(self) -> Browser:
         async with self._starting:
             if self._browser is None or not self._browser.is_connected():
@@ -175,6 +185,23 @@ class Chromium:
         ground, self._ground = self._ground, None
         if ground is not None:
             ground.remove()
+
+
+async def check_browser(settings: Settings) -> str:
+    """Why a run's browser does not work on this machine, or "": one is started and ended."""
+    gate = Gate()
+    proxy = Proxy(gate)
+
+    async def unstarted() -> Proxy:
+        return proxy
+
+    browser = Chromium("doctor", settings, unstarted)
+    try:
+        return why_no_browser(settings) or await browser.check()
+    finally:
+        await browser.aclose()
+        await proxy.close()
+        gate.close()
 
 
 async def _ended(closing: Coroutine[Any, Any, None]) -> None:

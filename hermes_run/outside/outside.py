@@ -100,6 +100,10 @@ class Outside:
             raise ToolError(_status(document.status))
         return document
 
+    async def check_browser(self) -> str:
+        """See `Outside.check_browser`."""
+        return await self._chromium.check()
+
     async def open_browser(self) -> Any:
         """See `Outside.open_browser`."""
         return await self._chromium.open_context()

@@ -90,7 +90,7 @@ async def _browser(settings: Settings, spec: Spec | None) -> Check:
     from hermes_run.outside.chromium import check_browser
 
     why, _, cure = (await check_browser(settings)).partition(": ")
-    drawn = () if spec is None else offered_tools(spec.distribution.toolsets, spec.toolsets)
+    drawn = () if spec is None else offered_tools(list(spec.distribution.toolsets), spec.toolsets)
     is_needed = any(name.startswith("browser_") for name in drawn)
     return Check(name="chromium", works=not why, why=why, cure=cure, is_needed=is_needed)
 

@@ -23,7 +23,7 @@ from hermes_run.runner.finish import finish, write_tools
 from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
 from hermes_run.runner.options import RunOptions
-from hermes_run.runner.preflight import check_artifacts, check_descriptors, check_toolsets
+from hermes_run.runner.preflight import check_artifacts, check_descriptors, check_toolsets, prove_browser
 from hermes_run.runner.resources import Resources, make_model, make_opening, make_outside
 from hermes_run.runner.signals import StopSignal
 from hermes_run.spec.endpoint import is_scripted, resolve
@@ -147,6 +147,7 @@ async def open_resources(
         model = make_model(spec, opened.settings, endpoint)
         outside = make_outside(spec, opened.settings)
         try:
+            await prove_browser(spec, outside)
             yield Resources(
                 spec=spec,
                 settings=opened.settings,

@@ -11,6 +11,7 @@ from hermes_run.tools.globs import read_glob
 from hermes_run.tools.toolkit import offered_tools, unavailable
 
 if TYPE_CHECKING:
+    from hermes_run.core.contracts import Outside
     from hermes_run.spec.model import Settings, Spec
 
 FILES_PER_WORKER = 6
@@ -48,6 +49,19 @@ def check_artifacts(spec: Spec) -> None:
             raise UsageError(f"sandbox.artifacts: {why}") from why
 
 
+async def prove_browser(spec: Spec, outside: Outside) -> None:
+    """Start the browser where it may be drawn. Raises UsageError when it does not work here."""
+    drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
+    browsing = [name for name in drawable if _browses(name, spec)]
+    why = await outside.check_browser() if browsing else ""
+    if why:
+        names = ",".join(browsing)
+        raise UsageError(
+            f'the toolset "{browsing[0]}" cannot work here: {why}\nhermes-run doctor says more; or leave it '
+            f"out: --without {names}"
+        )
+
+
 def check_descriptors(spec: Spec) -> None:
     """Raise the soft limit as far as needed. Raises UsageError when the hard limit is too low."""
     per_worker = FILES_PER_WORKER + (FILES_PER_BROWSER if _may_browse(spec) else 0)
@@ -65,5 +79,8 @@ def check_descriptors(spec: Spec) -> None:
 
 def _may_browse(spec: Spec) -> bool:
     """Whether a toolset that can be drawn has browser tools."""
-    drawable = [name for name, percent in spec.distribution.toolsets.items() if percent > 0]
-    return any(name.startswith("browser_") for name in offered_tools(drawable, spec.toolsets))
+    return any(percent > 0 and _browses(name, spec) for name, percent in spec.distribution.toolsets.items())
+
+
+def _browses(toolset: str, spec: Spec) -> bool:
+    return any(name.startswith("browser_") for name in offered_tools([toolset], spec.toolsets))

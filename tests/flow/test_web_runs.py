@@ -20,6 +20,8 @@ from tests.outside.web import Site
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.outside.web import Handler
+
 PAGE = (
     "<title>Herons</title><h1>Herons</h1><p>"
     + "They stand in the water and wait. " * 20
@@ -118,6 +120,11 @@ def test_cassette_makes_a_run_repeatable_without_the_web(site: Site, tmp_path: P
     assert [line["conversations"] for line in again] == [line["conversations"] for line in first]
 
 
+def slowly(handler: Handler) -> None:
+    time.sleep(0.3)
+    handler.give(PAGE.encode())
+
+
 def needs_chromium() -> None:
     why = why_no_browser(Settings())
     if why:
@@ -142,10 +149,30 @@ def test_browser_is_used_and_counted_in_a_run_and_gone_afterwards(site: Site, tm
 
 
 @pytest.mark.chromium
+def test_browser_that_does_not_start_stops_the_run_before_anything_is_spent(
+    site: Site, tmp_path: Path
+) -> None:
+    needs_chromium()
+    lab = lab_of(tmp_path, site, browsing(site), distribution={"mine": 100}, toolsets={"mine": BROWSER})
+    text = (tmp_path / "hermes.yaml").read_text()
+    (tmp_path / "hermes.yaml").write_text(f"{text}browser: {{executable_path: /usr/bin/true}}\n")
+    refused = lab.run()
+    assert refused.code == 2, refused.err
+    assert 'the toolset "mine" cannot work here: the browser' in refused.err
+    assert "--without mine" in refused.err
+    assert lab.lines("journal.jsonl") == []
+    doctor = lab.call("doctor", "--json")
+    chromium = next(check for check in json.loads(doctor.out)["checks"] if check["name"] == "chromium")
+    assert chromium["works"] is False
+    (tmp_path / "hermes.yaml").write_text(text)
+    assert lab.run(timeout_s=120).code == 0
+
+
+@pytest.mark.chromium
 @pytest.mark.slow
 def test_killed_run_leaves_a_browser_folder_that_clean_removes(site: Site, tmp_path: Path) -> None:
     needs_chromium()
-    site.pages["/herons"] = lambda handler: (time.sleep(0.3), handler.give(PAGE.encode()))[1]
+    site.pages["/herons"] = slowly
     spec = {"distribution": {"mine": 100}, "toolsets": {"mine": BROWSER}, "run_name": "killed_browsing"}
     lab = lab_of(tmp_path, site, browsing(site) * 3, **spec)
     child = lab.start()
