@@ -22,8 +22,8 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_all_known() -> None:
 
 
 def test_a_name_of_a_later_version_is_refused_by_name() -> None:
-    with pytest.raises(UnknownName, match='the backend "docker" is not available yet'):
-        load("backend", registry.BACKENDS, "docker")
+    with pytest.raises(UnknownName, match='the engine "later" is not available yet'):
+        load("engine", {**registry.ENGINES, "later": Row("")}, "later")
 
 
 def test_a_missing_extra_is_named_with_the_pip_line() -> None:
