@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,3 +191,29 @@ def test_killed_run_leaves_a_browser_folder_that_clean_removes(site: Site, tmp_p
     assert not Path(left[0].handle).exists()
     assert processes_of(left[0].handle) == []
     assert lab.run(timeout_s=180).code == 0
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+def test_interrupt_from_a_terminal_leaves_the_browser_to_those_who_finish(site: Site, tmp_path: Path) -> None:
+    needs_chromium()
+    site.pages["/herons"] = slowly
+    spec = {"distribution": {"mine": 100}, "toolsets": {"mine": BROWSER}, "workers": 1}
+    lab = lab_of(tmp_path, site, browsing(site) * 3, **spec)
+    path = lab.write_spec()
+    child = subprocess.Popen(
+        lab.command("run", str(path)),
+        cwd=tmp_path,
+        env=lab.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    end = time.monotonic() + 60
+    while not any(path == "/herons" for _, path, _, _ in site.requests) and time.monotonic() < end:
+        time.sleep(0.02)
+    os.killpg(child.pid, signal.SIGINT)  # as Ctrl-C does: to everything of the terminal's group
+    _, told = child.communicate(timeout=90)
+    assert child.returncode == 130, told
+    assert dict(lab.statuses()) == {"completed": 1}
