@@ -63,6 +63,7 @@ mkdir -p -- %s && cd -- %s || exit 97
 unset -v OLDPWD SHLVL
 export SHELL=$s
 { export -p; echo "#shell $s"; } >|%s || exit 98
+( read -r x <%s/life; kill -9 -1 ) </dev/null >/dev/null 2>&1 &
 set -- -c %s "${s##*/}"
 command -v setsid >/dev/null 2>&1 && exec setsid "$s" "$@"
 exec "$s" "$@"
@@ -70,7 +71,8 @@ exec "$s" "$@"
 """What the image's own sh does first: it leaves only the image's environment, and becomes the supervisor.
 
 In a session of its own, where the image can: else `kill -9 0` in a command reaches the program that holds
-the sandbox, which is in the same process group outside.
+the sandbox, which is in the same process group outside. Where nobody holds the other end of `life` any
+more, the runner is dead, and so is the sandbox then.
 """
 
 
@@ -95,6 +97,7 @@ class SingularityBox(NamespacedBox):
         self._machine = machine
         self._image = image
         self._cwd = _working_directory(request.cwd, image.workdir)
+        self._life = -1
         self.pipes_inside = PIPES
         self.spills = SpillFolder("/tmp", most_spilled(request.memory_mb))
 
@@ -103,6 +106,8 @@ class SingularityBox(NamespacedBox):
         request, machine = self.request, self._machine
         self.pipes = f"{self.folder}/pipes"
         os.mkdir(self.pipes, 0o700)
+        os.mkfifo(f"{self.pipes}/life", 0o600)
+        self._life = os.open(f"{self.pipes}/life", os.O_RDWR | os.O_CLOEXEC)
         self.mail = _NamedMail(f"{self.pipes}/mail")
         self.group = Group(
             machine.hierarchies,
@@ -134,7 +139,7 @@ class SingularityBox(NamespacedBox):
         if os.geteuid() != 0:  # its home is the user's, by a name that is nobody's business
             exports += f"\nexport HOME={cwd}"
         text = quote(supervisor(_MAILBOX).encode()).decode()
-        return _PREPARATION % (_VARIABLES, exports, cwd, cwd, _MAILBOX, text)
+        return _PREPARATION % (_VARIABLES, exports, cwd, cwd, _MAILBOX, PIPES, text)
 
     def settle(self) -> None:
         """Find its first process, put what runs so far under its limits, and read what it has found."""
@@ -168,6 +173,13 @@ class SingularityBox(NamespacedBox):
         super().destroy()
         if not self.first and hasattr(self, "process") and self.process.poll() is None:
             send([self.process.pid], signal.SIGKILL)
+
+    def release(self) -> bool:
+        """See Box."""
+        if self._life >= 0:
+            os.close(self._life)
+            self._life = -1
+        return super().release()
 
     def explain(self, said: str) -> str:
         """See Box."""
