@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hermes_run.errors import UsageError
 from hermes_run.runner.budget import Budget
-from hermes_run.store.spending import Spending
+from hermes_run.store.spending import Spending, largest
 
 if TYPE_CHECKING:
     from hermes_run.runner.opening import OpenRun
@@ -40,8 +40,4 @@ def open_budget(opened: OpenRun) -> Budget:
     if limits.total_cost is None and limits.total_tokens is None:
         return Budget(limits)
     ledger = Spending(opened.folder)
-    cost = tokens = 0.0
-    for entry in journal.entries():
-        cost = max(cost, entry.usage.cost)
-        tokens = max(tokens, entry.usage.total_tokens)
-    return Budget(limits, journal.fold.spent + ledger.carried, (cost, tokens), ledger)
+    return Budget(limits, journal.fold.spent + ledger.carried, largest(opened.folder), ledger)

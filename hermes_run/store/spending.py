@@ -35,10 +35,22 @@ class _Line(_Attempt):
     usage: Usage
 
 
+class _Amounts(Struct):
+    cost: float
+    total_tokens: int
+
+
+class _Used(Struct):
+    """What a journal line says of its attempt's usage."""
+
+    usage: _Amounts
+
+
 CARRIED = ""
 """Key of the line that sums up attempts which were killed."""
 
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_used = msgspec.json.Decoder(_Used).decode
 _decode_attempt = msgspec.json.Decoder(_Attempt).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -64,9 +76,17 @@ class Spending:
         self._file.close()
 
 
-def carried(folder: Path) -> Usage:
-    """What killed attempts of this run used, without changing anything."""
-    return _orphans(folder, folder / layout.SPENDING)
+def largest(folder: Path) -> tuple[float, int]:
+    """The most that one attempt in the journal has come to: USD, and tokens (not of the same one)."""
+    cost, tokens = 0.0, 0
+    with (folder / layout.JOURNAL).open("rb") as file:
+        for raw in file:
+            try:
+                used = _decode_used(raw).usage
+            except ValueError:
+                continue
+            cost, tokens = max(cost, used.cost), max(tokens, used.total_tokens)
+    return cost, tokens
 
 
 def _settle(folder: Path, path: Path) -> Usage:
