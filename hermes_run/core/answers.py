@@ -1,4 +1,4 @@
-"""What comes of tool calls, those of a turn and those that tools make of one another."""
+"""What comes of tool calls, those of a turn and those that tools make of one another; what the web says."""
 
 from __future__ import annotations
 
@@ -52,3 +52,19 @@ class ToolAnswer(Struct, frozen=True):
     failed: bool
     valid: bool = True
     known: bool = True
+
+
+class Hit(Struct, frozen=True):
+    """A result of a search. All of it is text of strangers."""
+
+    title: str
+    url: str
+    description: str = ""
+
+
+class Page(Struct, frozen=True):
+    """A document of the web as markdown. All of it is text of strangers."""
+
+    url: str
+    title: str
+    content: str

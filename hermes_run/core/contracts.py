@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from msgspec import Struct, field
 
-from hermes_run.core.answers import Aside, Made, Seen, ToolAnswer
+from hermes_run.core.answers import Aside, Hit, Made, Page, Seen, ToolAnswer
 from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
 
@@ -273,22 +273,6 @@ class Tool(Protocol):
 
 
 # --------------------------------------------------------------------------- the web
-
-
-class Hit(Struct, frozen=True):
-    """A result of a search. All of it is text of strangers."""
-
-    title: str
-    url: str
-    description: str = ""
-
-
-class Page(Struct, frozen=True):
-    """A document of the web as markdown. All of it is text of strangers."""
-
-    url: str
-    title: str
-    content: str
 
 
 class Download(Protocol):

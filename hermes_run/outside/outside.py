@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from hermes_run.core.contracts import Hit, Page
+from hermes_run.core.answers import Hit, Page
 from hermes_run.core.registry import SEARCH_ENGINES, load
 from hermes_run.errors import ToolError
 from hermes_run.outside.cassette import Cassette

@@ -7,7 +7,7 @@ import html
 import re
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.contracts import Hit
+from hermes_run.core.answers import Hit
 from hermes_run.errors import ToolError
 
 if TYPE_CHECKING:

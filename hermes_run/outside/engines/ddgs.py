@@ -13,7 +13,7 @@ from hermes_run.errors import ToolError
 from hermes_run.outside.engines.asking import hits, unique
 
 if TYPE_CHECKING:
-    from hermes_run.core.contracts import Hit
+    from hermes_run.core.answers import Hit
     from hermes_run.spec.web import Engine
 
 _TIMEOUT_S = 20

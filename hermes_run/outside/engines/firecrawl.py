@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.contracts import Hit, Page
+from hermes_run.core.answers import Hit, Page
 from hermes_run.errors import ToolError
 from hermes_run.outside.engines.asking import Client, hits, unique
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hermes_run.outside.engines.asking import Client, hits, unique
 
 if TYPE_CHECKING:
-    from hermes_run.core.contracts import Hit
+    from hermes_run.core.answers import Hit
     from hermes_run.spec.web import Engine
 
 _MOST = 20
