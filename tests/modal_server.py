@@ -488,6 +488,7 @@ async def serve(folder: Path, parent: int) -> None:
     server.close()
     for box in state.boxes.values():
         await box.end()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from hermes_run.sandboxes._ground import Ground
     from hermes_run.sandboxes._modal_account import Account
 
-MISSING = ("pids",)
+MISSING = ("disk", "pids")
+"""Disks are as big as Modal makes them."""
 LIFETIME_S = 24 * 3600
 """The longest that Modal grants: the end of every sandbox, even of one whose runner's machine is gone."""
 _WORKSPACE = "/workspace"

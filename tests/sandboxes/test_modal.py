@@ -84,7 +84,7 @@ def test_a_sandbox_has_its_labels_limits_and_lifetime_before_it_runs_anything(pl
             run="modal-labels", key="k#0", row_id="row ü:1", image=BUSYBOX, memory_mb=300, cpus=0.5
         )
         async with backend.open(request) as box:
-            assert (box.info.shell, box.info.missing, box.info.image) == ("sh", ("pids",), BUSYBOX)
+            assert (box.info.shell, box.info.missing, box.info.image) == ("sh", ("disk", "pids"), BUSYBOX)
             assert box.info.image_digest.startswith("im-")
             (tags,) = await asyncio.to_thread(living, {"hermes-run.run": "modal-labels"})
             assert tags["hermes-run.row"] == "row ü:1"
@@ -187,7 +187,7 @@ def test_check_tells_a_missing_token_a_refused_one_and_a_silent_server_each_with
         none = pool.submit(checked, MODAL_TOKEN_ID="", MODAL_TOKEN_SECRET="")
         wrong = pool.submit(checked, MODAL_TOKEN_ID="ak-other")
         silent = pool.submit(checked, MODAL_SERVER_URL="http://127.0.0.1:9")
-    assert good.result() == "('pids',)\n"
+    assert good.result() == "('disk', 'pids')\n"
     assert "there is no token for Modal CURE run `modal setup`" in none.result()
     assert "Modal refuses the token of this machine CURE" in wrong.result()
     assert "WHY Modal" in silent.result()
