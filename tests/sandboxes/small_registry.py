@@ -108,6 +108,13 @@ class SmallRegistry:
         return 200, {"Content-Type": "application/octet-stream"}, body
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Who has seen enough hangs up."""
+
+
 @contextmanager
 def small_registry() -> Iterator[SmallRegistry]:
     """One that serves."""
@@ -131,8 +138,7 @@ def small_registry() -> Iterator[SmallRegistry]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     registry.host = f"127.0.0.1:{server.server_address[1]}"
