@@ -39,9 +39,9 @@ def check_mcp(draft: Draft) -> None:
 def _faults(server: dict[str, Any], settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     if not _NAME.fullmatch(server["name"]):
         yield ("name",), "must be 1 to 32 letters, digits, _ or -, and begin with a letter"
-    if ("command" in server) == ("url" in server):
+    if (server.get("command") is None) == (server.get("url") is None):
         yield (), "needs either command (with args) or url; write one of them"
-    if "url" in server:
+    if server.get("url") is not None:
         address = parse_url(server["url"])
         if isinstance(address, str):
             yield ("url",), address
@@ -77,6 +77,12 @@ def variables_of(server: McpServer) -> dict[str, str]:
             f"the environment variable {missing[0]} (tools.mcp, {server.name}) is not set; export "
             f"{missing[0]}=… before the run, or take it out of env"
         )
+    for name in server.env:
+        if "\n" in os.environ[name]:
+            raise KeyMissing(
+                f"the environment variable {name} (tools.mcp, {server.name}) holds a line break, which no "
+                "server can be given; put the value into one line"
+            )
     return {name: os.environ[name] for name in server.env}
 
 

@@ -15,6 +15,7 @@ from hermes_run.core.registry import TOOLS
 from hermes_run.errors import ToolError, UsageError
 from hermes_run.tools.kept_files import keep
 from hermes_run.tools.mcp_client import Connection
+from hermes_run.tools.schemas import sound_schema
 from hermes_run.tools.untrusted import defang, marked
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ def _listed(tools: Iterable[Any]) -> str:
 
 def _spec(tool: Any, reach: Reach) -> ToolSpec:
     about = (tool.description or tool.title or tool.name).strip()[:MAX_DESCRIPTION]
-    schema = {key: value for key, value in dict(tool.input_schema).items() if key != "$schema"}
-    schema = {"type": "object", "properties": {}, **schema}
+    schema = {"type": "object", "properties": {}, **sound_schema(tool.input_schema)}
     if reach.server.url is not None:
         about = defang(about)
     return ToolSpec(_plain_name(tool.name), about, schema)

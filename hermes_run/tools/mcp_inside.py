@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from hermes_run.errors import ToolError
 from hermes_run.tools.background import Background
 from hermes_run.tools.background_shell import STATUS
@@ -18,7 +20,7 @@ from hermes_run.tools.shell import PRELUDE, bytes_of, mark, quote, text_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from hermes_run.core.contracts import Sandbox
+    from hermes_run.core.contracts import ExecResult, Sandbox
     from hermes_run.tools.background import Running
 
 WAIT_S = 180.0
@@ -26,24 +28,39 @@ WAIT_S = 180.0
 MOST_MESSAGE = 16_000_000
 """Bytes of one message: about 12 MB of pictures."""
 _LAST_WORDS = 2_000
+_ENDED = "hermes-run:server-ended"
 
-# The variables' values come by stdin, a line each, so that they stand in no file.
+# The variables' values come by stdin, a line each, so that they stand in no file. When the server has ended,
+# a line waits for whoever opens `out` after that.
 _COMMAND = r"""
 d=$HERMES_SESSION
 mkfifo "$d/out" || exit 75
-{reads}exec {words} 1<>"$d/out"
+{reads}{words} 1<>"$d/out"
+echo "$?" >"$d/code"
+echo {ended} >"$d/out"
 """
-_EXCHANGE = r"""
+_ALIVE = r"""
 status
 [ "$c" = running ] || exit 70
+"""
+_SEND = 'cat >"$d/in" || exit 71\n'
+# `out` is open before the server is told anything: a server that ends is then the end of the file.
+_SEND_AND_WAIT = r"""
 until [ -p "$d/out" ]; do sleep 0.01 2>/dev/null || sleep 1; done
 {{
 :
-{send}{wait}}} 3<"$d/out"
+{send}IFS= read -r line <&3 || exit 72
+printf "%s\n" "$line"
+}} 3<"$d/out"
 """
-# `out` is open before the server is told anything: a server that ends is then the end of the file.
-_SEND = 'cat >"$d/in" || exit 71\n'
-_WAIT = 'IFS= read -r line <&3 || exit 72\nprintf "%s\\n" "$line"\n'
+
+
+_LAST = r"""
+i=0
+until [ -s "$d/code" ] || [ "$i" -ge 20 ]; do sleep 0.05 2>/dev/null || sleep 1; i=$((i + 1)); done
+cat "$d/code" || echo unknown
+tail -c {most} "$d/log"
+"""
 
 
 class ServerGone(ToolError):
@@ -62,7 +79,8 @@ class InsideServer:
         """Start it, in the place of one that was started before. Raises ToolError."""
         await self.kill()
         reads = "".join(f"IFS= read -r {name}; export {name}\n" for name in variables)
-        command = _COMMAND.format(reads=reads, words=" ".join(quote(bytes_of(word)) for word in words))
+        said = " ".join(quote(bytes_of(word)) for word in words)
+        command = _COMMAND.format(reads=reads, words=said, ended=_ENDED)
         self._running = await self._background.start(command.encode("utf-8", "surrogateescape"))
         values = "".join(f"{value}\n" for value in variables.values())
         if values:
@@ -73,7 +91,23 @@ class InsideServer:
         running = self._running
         if running is None:
             raise ServerGone("it was not started")
-        body = _EXCHANGE.format(send=_SEND if data else "", wait=_WAIT if wants_line else "")
+        send = _SEND if data else ""
+        body = _ALIVE + (_SEND_AND_WAIT.format(send=send) if wants_line else send)
+        result = await self._run(running, body, data)
+        if result.timed_out:
+            await self.kill()
+            raise ToolError(
+                f"no answer within {WAIT_S:g} s; it was ended, and starts anew with the next call"
+            )
+        line = result.output
+        if result.exit_code or line.strip() == _ENDED.encode():
+            raise ServerGone(await self._last_words(running))
+        if result.omitted:
+            await self.kill()
+            raise ToolError(f"its message is longer than {MOST_MESSAGE} bytes; ask for less")
+        return line
+
+    async def _run(self, running: Running, body: str, data: bytes = b"") -> ExecResult:
         begin = mark()
         place = f"d={quote(bytes_of(running.folder))}\npid={running.pid}\n"
         result = await self._sandbox.exec(
@@ -82,25 +116,13 @@ class InsideServer:
             stdin=data,
             max_output=MOST_MESSAGE,
         )
-        if result.timed_out:
-            await self.kill()
-            raise ToolError(
-                f"no answer within {WAIT_S:g} s; it was ended, and starts anew with the next call"
-            )
-        if result.exit_code:
-            raise ServerGone(await self._last_words())
-        if result.omitted:
-            await self.kill()
-            raise ToolError(f"its message is longer than {MOST_MESSAGE} bytes; ask for less")
-        return result.output.partition(f"{begin}\n".encode())[2]
+        return structs.replace(result, output=result.output.partition(f"{begin}\n".encode())[2])
 
-    async def _last_words(self) -> str:
-        if self._running is None:
-            return ""
-        state = await self._background.news(self._running, _LAST_WORDS)
-        said = text_of(state.output).strip().split("\n")[-1][:300]
-        code = f"exit code {state.exit_code}" if state.exit_code is not None else "killed"
-        return f"it has ended ({code}){': ' if said else ''}{said}"
+    async def _last_words(self, running: Running) -> str:
+        result = await self._run(running, _LAST.format(most=_LAST_WORDS))
+        code, _, log = text_of(result.output).partition("\n")
+        said = log.strip().split("\n")[-1][:300]
+        return f"it has ended (exit code {code}){': ' if said else ''}{said}"
 
     async def kill(self) -> None:
         """End it and all it started."""

@@ -224,6 +224,13 @@ def test_a_server_that_cannot_be_used_stops_the_run_before_it_begins(
     assert not (lab.run_dir / "batch_0.jsonl").exists()
 
 
+def test_effective_spec_of_the_run_directory_can_be_run_again(lab: Lab) -> None:
+    prepare(lab, INSIDE, made=calls(("add", {"a": 1, "b": 1})))
+    assert lab.run().code == 0
+    again = lab.call("run", str(lab.run_dir / "spec.yaml"))
+    assert again.code == 0, again.err
+
+
 def test_a_server_that_offers_something_else_later_is_told(lab: Lab) -> None:
     prepare(lab, INSIDE, made=calls(("add", {"a": 1, "b": 1})))
     lab.write_rows(
