@@ -66,6 +66,7 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-domain-reliability",
     "--no-pings",
+    "--js-flags=--max-old-space-size=1024",  # a page's script ends before the machine's memory does
     f"--proxy-server=http://127.0.0.1:{PORT}",
     "--proxy-bypass-list=<-loopback>",  # what is called localhost goes through the proxy too
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",

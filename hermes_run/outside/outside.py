@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urldefrag, urlsplit
 
 from hermes_run.core.answers import Hit, Page
 from hermes_run.core.registry import SEARCH_ENGINES, load
@@ -66,6 +66,7 @@ class Outside:
     async def read_page(self, url: str) -> Page:
         """See `Outside.read_page`."""
         check_url(url)
+        url = urldefrag(url).url  # a part of a page is the same page
         name = extract_name(self.settings)
 
         async def ask() -> dict[str, Any]:

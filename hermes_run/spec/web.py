@@ -80,7 +80,8 @@ def find_engine(name: str, settings: Settings) -> Engine | str:
 def _address(name: str, settings: Settings) -> str:
     """Where an engine is: as hermes.yaml says, else its own place."""
     written = settings.web.get("searxng_url") if name == "searxng" else None
-    return str((settings.web.get("urls") or {}).get(name) or written or ENGINES[name][0]).rstrip("/")
+    base = str((settings.web.get("urls") or {}).get(name) or written or ENGINES[name][0]).rstrip("/")
+    return base.removesuffix("/search") if name == "searxng" else base  # as its pages have it
 
 
 def _with_key(engine: Engine, address: Address, settings: Settings) -> Engine | str:

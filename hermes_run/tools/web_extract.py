@@ -19,6 +19,7 @@ MAX_URLS = 5
 DEFAULT_CHARS = 15_000
 _MAX_CHARS = 100_000
 _MAX_TITLE_CHARS = 500
+_OTHER_SCHEMES = frozenset({"about", "blob", "data", "file", "javascript", "mailto"})
 
 
 class WebExtract:
@@ -81,7 +82,8 @@ class WebExtract:
 
     async def _read(self, url: str, limit: int) -> dict[str, Any]:
         try:
-            page = await outside_of(self._session).read_page(url)
+            has_scheme = "://" in url or url.partition(":")[0] in _OTHER_SCHEMES
+            page = await outside_of(self._session).read_page(url if has_scheme else f"https://{url}")
         except ToolError as error:
             return {"url": url, "title": "", "content": "", "error": str(error)}
         content = page.content[:limit]

@@ -279,6 +279,17 @@ def test_address_that_is_not_public_is_refused_unless_allowed(site: Site, tmp_pa
     assert site.requests == []
 
 
+def test_address_without_its_scheme_means_https(site: Site, tmp_path: Path) -> None:
+    place = f"127.0.0.1:{site.port}"
+    result, failed = extract(site, tmp_path, f"{place}/a", f"{site.url}/b#part", "javascript:alert(1)")
+    assert failed
+    errors = [row["error"] for row in result["results"]]
+    assert "no usable answer" in errors[0]  # the site speaks no TLS
+    assert "HTTP 404" in errors[1]
+    assert "no http or https URL" in errors[2]
+    assert [path for _, path, _, _ in site.requests if path.startswith("/")] == ["/b"]
+
+
 def test_page_is_fetched_once_in_a_run(site: Site, tmp_path: Path) -> None:
     site.page("/a", PAGE)
 
