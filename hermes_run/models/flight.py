@@ -47,27 +47,27 @@ class Flight:
         self._is_short = True
         return False
 
-    def refused(self, in_flight: int, now: float, *, is_new: bool) -> bool:
-        """One of the calls in flight was refused; `is_new` if it is the first one of its wave.
+    def was_trial(self, in_flight: int) -> bool:
+        """Whether a refusal can be due to a trial: more are in flight than are known to be kept."""
+        return self._proved < in_flight <= self._most < math.inf
 
-        Returns whether that was only because this tried more than it knew to be kept.
-        """
-        others = float(in_flight - 1)
-        is_trial = self._proved < in_flight <= self._most < math.inf
-        if is_trial:
+    def refused(self, in_flight: int, now: float, *, is_new: bool) -> None:
+        """One of the calls in flight was refused; `is_new` if it is the first one of its wave."""
+        if self.was_trial(in_flight):
             limit, self._pause_s = self._proved, _PAUSE_S
             self._try_at = now + _FIRST_TRY_S
         elif self._most == math.inf or (self._is_first and not is_new):
-            self._is_first, limit = True, others
+            self._is_first, limit = True, float(in_flight - 1)
             self._try_at = now + self._pause_s
+        elif is_new:
+            self._is_first, limit = False, max(2.0 * (in_flight - 1), self._most / 2)
         else:
-            self._is_first, limit = False, 2 * others
+            return
         self._most = max(1.0, min(self._most, limit))
         self._proved = self._most
         self._step = 1.0
         self._is_short = False
         self._kept_above = 0
-        return is_trial
 
     def succeeded(self, level: int, clock: Callable[[], float]) -> None:
         """A reply came to a call that was the `level`th in flight when it started."""

@@ -170,7 +170,7 @@ class Gate:
         cells = self._cells
         now = self._clock()
         is_new = passed.at > cells[_CLOSED_AT]
-        is_trial = self._flight.refused(self.in_flight, now, is_new=is_new)
+        is_trial = self._flight.was_trial(self.in_flight)
         with self._board:
             cells[_REFUSED_SINCE] = cells[_REFUSED_SINCE] or now
             if is_new:
@@ -180,8 +180,10 @@ class Gate:
                 cells[_OPENS_AT] = max(cells[_OPENS_AT], now + length)
             elif wait_s is not None:
                 cells[_OPENS_AT] = max(cells[_OPENS_AT], now + wait_s)
-            if not is_trial:
-                self._pace.refused(passed.at, cells[_CLOSED_AT], cells[_OPENS_AT], is_new=is_new)
+            wave = pace.Wave(cells[_CLOSED_AT], cells[_OPENS_AT], is_new)
+            is_limit = self._pace.refused(passed.at, wave, is_explained=is_trial)
+        if is_limit:
+            self._flight.refused(self.in_flight, now, is_new=is_new)
         if is_new:
             _log.warning("%s: %s; all calls wait %.1f s", self._name, why, length)
 

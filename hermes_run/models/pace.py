@@ -6,12 +6,16 @@ So a limit that stands is touched about every 20 seconds. Where nothing is refus
 lifted: from there on the rate doubles every few seconds. A wave that nothing was accepted before says
 nothing about the rate: there it starts at one a second and doubles at once.
 
+Some endpoints refuse by chance (one busy machine of many): however low the rate, one call in so many is told
+to come back. Where cutting the rate again and again changes nothing, none is kept to for a while.
+
 All numbers of it lie in one array of doubles, so that processes can share it (`board.py`).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 INFINITE = math.inf
 
@@ -36,24 +40,29 @@ _LONG_WAIT_S = 5.0
 """A cool-down beyond this stands for a window of about its length: what is measured next includes it."""
 _LONGEST_WINDOW_S = 60.0
 
-(
-    _CEILING,
-    _FLAT_FROM,
-    _DOUBLING,
-    _PRIOR,
-    _NEXT_AT,
-    _TOKENS_NEXT_AT,
-    _HINT,
-    _HINT_UNTIL,
-    _SINCE,
-    _NEXT_SINCE,
-    _FLAT_AT,
-) = range(11)
-_METER = 16
+_CHANCE_CUT = 0.6
+_CHANCE_ACCEPTED = 3
+"""Refusals that come on at so much of a rate, one to so many accepted calls, come by chance."""
+_FREE_AT_FIRST_S = 60.0
+_FREE_AT_MOST_S = 600.0
+"""For so long small waves cut nothing: they are waited for, and that is all."""
+
+(_CEILING, _FLAT_FROM, _FLAT_AT, _DOUBLING, _PRIOR, _NEXT_AT, _TOKENS_NEXT_AT, _HINT, _HINT_UNTIL) = range(9)
+(_SINCE, _NEXT_SINCE, _REFUSED, _LAST_CLOSED_AT, _CLOSED_AT, _FREE_S, _FREE_UNTIL) = range(9, 16)
+(_LAST_PRIOR, _STREAK_RATE, _STREAK_ACCEPTED, _STREAK_REFUSED) = range(16, 20)
+_METER = 20
 _BUCKETS = 256
 _BUCKET_S = 0.25
 SIZE = _METER + 2 * _BUCKETS
 """Doubles that a pace takes in the array."""
+
+
+class Wave(NamedTuple):
+    """Refusals that belong together: when they closed the gate, when it opens, whether this is the first."""
+
+    closed_at: float
+    opens_at: float
+    is_new: bool
 
 
 class Pace:
@@ -133,24 +142,62 @@ class Pace:
         self._cells[_HINT] = rate
         self._cells[_HINT_UNTIL] = until
 
-    def refused(self, passed_at: float, closed_at: float, opens_at: float, *, is_new: bool) -> None:
-        """Cut the rate: a call that started at `passed_at` was refused.
+    def refused(self, passed_at: float, wave: Wave, *, is_explained: bool = False) -> bool:
+        """A call that started at `passed_at` was refused: cut the rate, unless refusals come at any rate.
 
         Args:
             passed_at: within what this wave measures.
-            closed_at: when the wave began.
-            opens_at: when calls may start again.
-            is_new: whether this is the first refusal of the wave; the others make it more exact.
+            wave: what it belongs to.
+            is_explained: whether something else than the rate was the reason.
+
+        Returns whether the refusal says something about limits.
         """
         cells = self._cells
+        closed_at, opens_at = wave.closed_at, wave.opens_at
         self._count(passed_at, -1)
-        if is_new:
+        if wave.is_new:
             cells[_PRIOR] = self._found_out(closed_at) if cells[_CEILING] else INFINITE
             cells[_SINCE] = cells[_NEXT_SINCE]
-        cells[_FLAT_AT] = min(max(FLAT_AT_S, _FLAT_PER_WAIT * (opens_at - closed_at)), _FLAT_AT_MOST_S)
+            cells[_LAST_CLOSED_AT], cells[_CLOSED_AT] = cells[_CLOSED_AT], closed_at
+            self._look_for_chance(closed_at)
+            cells[_REFUSED] = 0.0
+        cells[_REFUSED] += 1
         is_long = opens_at - closed_at > _LONG_WAIT_S
         cells[_NEXT_SINCE] = closed_at + _BUCKET_S if is_long else opens_at
+        if is_explained:
+            return True
+        if cells[_FREE_UNTIL] > closed_at:
+            if cells[_REFUSED] <= max(_ENOUGH, self._accepted(closed_at - 1.0, closed_at)):
+                return False
+            cells[_FREE_UNTIL] = cells[_FREE_S] = 0.0  # most of them: there is a limit after all
+        cells[_FLAT_AT] = min(max(FLAT_AT_S, _FLAT_PER_WAIT * (opens_at - closed_at)), _FLAT_AT_MOST_S)
         self._cut(cells[_PRIOR], closed_at, opens_at)
+        return True
+
+    def _look_for_chance(self, closed_at: float) -> None:
+        """Small waves at an ever lower rate: no rate helps, so none is kept to for a while.
+
+        Under a limit the rate is cut below it after a few of them, and then comes back up to it.
+        """
+        cells = self._cells
+        is_free = cells[_FREE_UNTIL] > closed_at
+        if not is_free and not cells[_PRIOR] < cells[_LAST_PRIOR] < INFINITE:
+            cells[_STREAK_RATE] = cells[_PRIOR]
+            cells[_STREAK_ACCEPTED] = cells[_STREAK_REFUSED] = 0.0
+        cells[_LAST_PRIOR] = cells[_PRIOR]
+        cells[_STREAK_ACCEPTED] += self._accepted(cells[_SINCE], closed_at)
+        cells[_STREAK_REFUSED] += cells[_REFUSED]
+        accepted, refused = cells[_STREAK_ACCEPTED], cells[_STREAK_REFUSED]
+        if is_free and refused >= _ENOUGH and accepted < _CHANCE_ACCEPTED * refused:
+            cells[_FREE_UNTIL] = 0.0
+        elif (
+            not is_free
+            and cells[_PRIOR] < _CHANCE_CUT * cells[_STREAK_RATE] < INFINITE
+            and accepted >= _CHANCE_ACCEPTED * refused
+        ):
+            cells[_CEILING] = cells[_STREAK_ACCEPTED] = cells[_STREAK_REFUSED] = 0.0
+            cells[_FREE_S] = min(max(2 * cells[_FREE_S], _FREE_AT_FIRST_S), _FREE_AT_MOST_S)
+            cells[_FREE_UNTIL] = closed_at + cells[_FREE_S]
 
     def _cut(self, prior: float, closed_at: float, opens_at: float) -> None:
         """Set the rate by what was accepted before the wave, and by the rate that it ran at."""
@@ -160,12 +207,16 @@ class Pace:
             self._set(max(accepted, 1.0), opens_at, is_measured=accepted >= _ENOUGH)
             self._cells[_FLAT_AT] = min(self._cells[_FLAT_AT], _FIRST_FLAT_AT_S)
             return
-        window_s = min(max(1.0, 10 / prior), max(observed_s, 0.5))
+        window_s = min(max(1.0, 10 / prior), observed_s)
         accepted = self._accepted(closed_at - window_s, closed_at)
-        if accepted >= _ENOUGH and accepted / window_s < 0.7 * prior:
-            self._set(accepted / window_s, opens_at, is_measured=True)
-        elif self._accepted(closed_at - observed_s, closed_at) < 1:  # no news about the rate
+        since_wave_s = max(1.0, min(closed_at - self._cells[_LAST_CLOSED_AT], _LONGEST_WINDOW_S))
+        since_wave = self._accepted(closed_at - since_wave_s, closed_at)
+        if since_wave < 1:  # no news about the rate
             self._set(min(prior, 1.0), opens_at, is_measured=False)
+        elif self._cells[_REFUSED] > since_wave:
+            self._set(min(prior, since_wave / since_wave_s), opens_at, is_measured=True)
+        elif window_s >= 1 and accepted >= _ENOUGH and accepted / window_s < 0.7 * prior:
+            self._set(accepted / window_s, opens_at, is_measured=True)
         else:
             is_early = observed_s < _EARLY_PART * self._cells[_FLAT_AT]
             self._set(_EARLY_CUT * prior if is_early else prior, opens_at, is_measured=True)
