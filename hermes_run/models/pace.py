@@ -40,6 +40,8 @@ _LONG_WAIT_S = 5.0
 """A cool-down beyond this stands for a window of about its length: what is measured next includes it."""
 _LONGEST_WINDOW_S = 60.0
 
+_USED_OVER_S = 10.0
+_USED_MORE = 1.2
 _CHANCE_CUT = 0.6
 _CHANCE_ACCEPTED = 3
 """Refusals that come on at so much of a rate, one to so many accepted calls, come by chance."""
@@ -156,8 +158,8 @@ class Pace:
         closed_at, opens_at = wave.closed_at, wave.opens_at
         self._count(passed_at, -1)
         if wave.is_new:
-            cells[_PRIOR] = self._found_out(closed_at) if cells[_CEILING] else INFINITE
             cells[_SINCE] = cells[_NEXT_SINCE]
+            cells[_PRIOR] = self._ran_at(closed_at)
             cells[_LAST_CLOSED_AT], cells[_CLOSED_AT] = cells[_CLOSED_AT], closed_at
             self._look_for_chance(closed_at)
             cells[_REFUSED] = 0.0
@@ -173,6 +175,15 @@ class Pace:
         cells[_FLAT_AT] = min(max(FLAT_AT_S, _FLAT_PER_WAIT * (opens_at - closed_at)), _FLAT_AT_MOST_S)
         self._cut(cells[_PRIOR], closed_at, opens_at)
         return True
+
+    def _ran_at(self, closed_at: float) -> float:
+        """The rate before a wave: as allowed, or as used where that was less."""
+        cells = self._cells
+        if not cells[_CEILING]:
+            return INFINITE
+        window_s = min(closed_at - cells[_SINCE], _USED_OVER_S)
+        used = self._accepted(closed_at - window_s, closed_at) / window_s if window_s >= 1 else INFINITE
+        return min(self._found_out(closed_at), max(_USED_MORE * used, 1.0))
 
     def _look_for_chance(self, closed_at: float) -> None:
         """Small waves at an ever lower rate: no rate helps, so none is kept to for a while.
@@ -192,6 +203,7 @@ class Pace:
             cells[_FREE_UNTIL] = 0.0
         elif (
             not is_free
+            and refused >= _ENOUGH
             and cells[_PRIOR] < _CHANCE_CUT * cells[_STREAK_RATE] < INFINITE
             and accepted >= _CHANCE_ACCEPTED * refused
         ):

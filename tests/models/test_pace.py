@@ -136,7 +136,7 @@ def test_five_requests_a_second_are_found_out(rule: str, workers: int, latency_s
     server = Limited(rules[rule], latency_s)
     work(server, 400, workers)
     assert sum(ok for _, ok in server.asked) == 400
-    assert server.refused(after_s=10) < 0.1
+    assert server.refused(after_s=10) < 0.05
     assert server.per_second() > 0.85 * 5
 
 
@@ -144,7 +144,7 @@ def test_refusals_without_retry_after_and_with_a_long_one_are_found_out_too() ->
     for retry_after_s in (None, 3.0):
         server = Limited(Bucket(5, 5), retry_after_s=retry_after_s)
         work(server, 400, 32)
-        assert server.refused(after_s=10) < 0.1
+        assert server.refused(after_s=10) < 0.05
         assert server.per_second() > 0.8 * 5
 
 
@@ -167,7 +167,7 @@ def test_a_limit_of_calls_in_flight_is_found_out_and_used() -> None:
     server = Limited(lambda _: server.in_flight < 10, latency_s=1.0, retry_after_s=None)
     work(server, 600, 64)
     assert server.peak == 10
-    assert server.refused(after_s=10) < 0.1
+    assert server.refused(after_s=10) < 0.05
     assert server.per_second() > 7
 
 
