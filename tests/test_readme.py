@@ -27,6 +27,7 @@ DOCUMENTS = [
     "CHANGELOG.md",
     "benchmarks/README.md",
     "docs/a-day.md",
+    "docs/providers.md",
     "docs/tools.md",
 ]
 

@@ -107,7 +107,7 @@ def _run(
     import asyncio
 
     from hermes_run.cli.logs import logging_to
-    from hermes_run.cli.redaction import make_redactor
+    from hermes_run.core.secrets import make_redactor
     from hermes_run.runner import flow
 
     trouble.redact = make_redactor(_secrets(spec, settings, options))

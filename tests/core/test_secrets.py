@@ -6,7 +6,7 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from hermes_run.cli.redaction import MARK, make_redactor
+from hermes_run.core.secrets import MARK, make_redactor
 
 KEY = 'sk-Live_9/zÿ+="quoted"&x'
 
