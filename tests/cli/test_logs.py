@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_run.cli.logs import LogFormatter, cut, log_outcome, logging_to
-from hermes_run.core.secrets import make_redactor
 from hermes_run.core.messages import Assistant, ToolCall, ToolResult, Usage, User
+from hermes_run.core.secrets import make_redactor
 from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
 from hermes_run.spec.model import LoggingSpec, LogSettings
 
