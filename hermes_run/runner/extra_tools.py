@@ -15,14 +15,17 @@ from hermes_run.runner.backends import backend_name
 from hermes_run.store import layout
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from hermes_run.core.contracts import Backend, Sandbox, ToolKind
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.opening import OpenRun
     from hermes_run.runner.options import RunOptions
-    from hermes_run.spec.model import McpServer, Spec
+    from hermes_run.spec.endpoint import Endpoint
+    from hermes_run.spec.model import McpServer, Settings, Spec
     from hermes_run.tools.mcp_client import Reach
+
+SHORTEST_SECRET = 8
 
 
 def check_host_code(spec: Spec, options: RunOptions) -> None:
@@ -36,6 +39,20 @@ def check_host_code(spec: Spec, options: RunOptions) -> None:
             "\n".join(f"{each} wants to run outside the sandbox, as you on this machine" for each in wants)
             + "\nIf you trust that code, add --allow-host-code; else take host: true out (it runs inside)"
         )
+
+
+def secrets_of(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> Iterator[str]:
+    """What no tool's result may hold: code on the host, and in a server, could show it."""
+    from hermes_run.spec.mcp import variables_of
+    from hermes_run.spec.media import keys_of
+
+    found = [*keys_of(settings)]
+    if endpoint is not None and endpoint.api_key is not None:
+        found.append(endpoint.api_key.reveal())
+    for server in spec.tools.mcp:
+        found += variables_of(server).values()
+    # a placeholder such as EMPTY is a word that any text may hold
+    yield from (value for value in found if len(value) >= SHORTEST_SECRET and not value.isalpha())
 
 
 def own_kinds(spec: Spec) -> dict[str, ToolKind]:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.secrets import make_redactor
 from hermes_run.dataset.plan import Plan, Selection, make_plan
 from hermes_run.runner.backends import (
     check_backends,
@@ -18,7 +19,13 @@ from hermes_run.runner.backends import (
 )
 from hermes_run.runner.budgeting import check_limits, open_budget
 from hermes_run.runner.driver import Driver
-from hermes_run.runner.extra_tools import check_host_code, check_mcp_can_work, mcp_kinds, own_kinds
+from hermes_run.runner.extra_tools import (
+    check_host_code,
+    check_mcp_can_work,
+    mcp_kinds,
+    own_kinds,
+    secrets_of,
+)
 from hermes_run.runner.finish import finish, write_tools
 from hermes_run.runner.foreign import refuse_foreign
 from hermes_run.runner.opening import open_run
@@ -159,6 +166,7 @@ async def open_resources(
                 budget=budget,
                 outside=outside,
                 extra=extra,
+                redact=make_redactor(secrets_of(spec, opened.settings, endpoint)),
                 opening=make_opening(spec),
             )
         finally:

@@ -18,7 +18,7 @@ from hermes_run.runner.backends import backend_name
 from hermes_run.tools.toolkit import offered_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from hermes_run.core.contracts import Backend, Filter, ModelClient, Outside, ToolKind
@@ -44,6 +44,7 @@ class Resources:
         budget: admits rollouts while they fit.
         outside: the way to the web, for the tools.
         extra: the run's own tools and those of MCP servers, by name.
+        redact: takes the run's keys, and what MCP servers are given, out of a text.
     """
 
     spec: Spec
@@ -56,6 +57,7 @@ class Resources:
     budget: Budget
     outside: Outside | None = None
     extra: Mapping[str, ToolKind] = field(default_factory=dict)
+    redact: Callable[[str], str] = str
     opening: tuple[Message, ...] = ()
 
     @property

@@ -102,7 +102,7 @@ class Attempt:
                 await diff.remember()
             names = resources.tools_of(self.toolsets)
             session = ToolSession(task, sandbox, names, outside=resources.outside, keep=self.kept_files.add)
-            toolkit = Toolkit(names, session, resources.extra)
+            toolkit = Toolkit(names, session, resources.extra, resources.redact)
             try:
                 chat = resources.model.start(task, resources.opening, toolkit.specs)
                 self.rollout = Rollout(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -16,7 +17,7 @@ from hermes_run.errors import HermesRunError, ToolError, UnknownName
 from hermes_run.tools.arguments import BadArguments, parse_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hermes_run.core.contracts import Tool, ToolKind, ToolSession, ToolSpec
     from hermes_run.core.messages import ToolCall
@@ -35,13 +36,18 @@ def has_failed(result: Mapping[str, Any]) -> bool:
 class Toolkit:
     """The tools offered to one rollout, each made when it is first called.
 
-    `extra` are the run's own and MCP tools.
+    `extra` are the run's own and MCP tools; `redact` takes secrets out of every result.
     """
 
     def __init__(
-        self, names: Sequence[str], session: ToolSession, extra: Mapping[str, ToolKind] | None = None
+        self,
+        names: Sequence[str],
+        session: ToolSession,
+        extra: Mapping[str, ToolKind] | None = None,
+        redact: Callable[[str], str] = str,
     ) -> None:
         extra = extra or {}
+        self._redact = redact
         self._classes: dict[str, Any] = {
             name: extra.get(name) or load("tool", TOOLS, name) for name in sorted(set(names))
         }
@@ -73,7 +79,7 @@ class Toolkit:
             result = await self._tool(name).call(restore_within(arguments))
         except ToolError as error:
             result = {"error": str(error)}
-        return _answer(result)
+        return _answer(result if self._redact is str else _through(result, self._redact))
 
     def take_aside(self) -> Aside:
         """What tools did beside the conversation since this was asked last."""
@@ -97,6 +103,17 @@ class Toolkit:
 def _answer(result: Mapping[str, Any], *, valid: bool = True, known: bool = True) -> ToolAnswer:
     text = clean(json.dumps(result, ensure_ascii=False))
     return ToolAnswer(text, has_failed(result), valid, known)
+
+
+def _through(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with every text in it changed."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return [_through(item, change) for item in value]
+    if isinstance(value, Mapping):
+        return {change(name): _through(item, change) for name, item in value.items()}
+    return value
 
 
 def offered_tools(toolsets: Sequence[str], own: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

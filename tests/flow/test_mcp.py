@@ -119,13 +119,14 @@ def test_only_declared_variables_reach_a_server_and_their_values_no_record(lab: 
     names = ("MY_TOKEN", "OTHER", "OPENROUTER_API_KEY")
     made = calls(
         *[("variable", {"name": name}) for name in names],
-        ("terminal", {"command": "env; grep -r s3cret /tmp"}),
+        ("terminal", {"command": "env; grep -r s3cret /tmp; cat /proc/[0-9]*/environ | tr '\\0' ' '"}),
     )
     prepare(lab, {**INSIDE, "env": ["MY_TOKEN"]}, made=made)
     result = lab.run()
     assert result.code == 0, result.err
     said = [answer.get("result") for answer in results(lab)[:3]]
     assert said == ["[MY_TOKEN]", "is not set", "is not set"]
+    assert "MY_TOKEN=[redacted]" in results(lab)[3]["output"]
     everything = b"".join(path.read_bytes() for path in lab.run_dir.rglob("*") if path.is_file())
     assert b"s3cret" not in everything.replace(b"grep -r s3cret", b"")
     assert b"none-of-yours" not in everything

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.servers import ModelServer, says
+
 if TYPE_CHECKING:
     from tests.flow.lab import Lab
 
@@ -123,6 +125,17 @@ def test_host_code_wants_leave_and_then_runs_outside(lab: Lab) -> None:
     assert result.code == 0, result.err
     assert results(lab) == [{"result": "seen"}]
     assert (lab.folder / "was_imported").exists()
+
+
+def test_keys_of_the_run_are_in_no_result_of_host_code(lab: Lab, server: ModelServer) -> None:
+    lab.env["ONLY_ON_THE_HOST"] = "sk-test-12345678"
+    prepare(lab, {"tool": "my_tool.py:where", "host": True}, made=calls())
+    lab.spec["model"] = {"name": "m", "base_url": server.url, "api_key_env": "ONLY_ON_THE_HOST"}
+    server.script("do it", says(calls=[("where", {})], reasoning="r"), says("done", reasoning="r"))
+    result = lab.run("--allow-host-code")
+    assert result.code == 0, result.err
+    assert results(lab) == [{"result": "[redacted]"}]
+    assert server.requests[0].headers["authorization"] == "Bearer sk-test-12345678"
 
 
 def test_validate_and_dry_run_execute_nothing(lab: Lab) -> None:
