@@ -18,6 +18,8 @@ FILES_PER_WORKER = 6
 """Descriptors that a prompt in flight holds: its sandbox's pipes (4), a connection, a batch file."""
 FILES_PER_BROWSER = 48
 """Descriptors of the proxy for each prompt in flight that may browse: to the browser and to the sites."""
+FILES_PER_SERVER = 8
+"""Descriptors of a process on the host, or of a connection to an MCP server, for each prompt in flight."""
 FILES_BESIDE = 64
 """Descriptors that a run holds beside its workers."""
 
@@ -65,6 +67,8 @@ async def prove_browser(spec: Spec, outside: Outside) -> None:
 def check_descriptors(spec: Spec) -> None:
     """Raise the soft limit as far as needed. Raises UsageError when the hard limit is too low."""
     per_worker = FILES_PER_WORKER + (FILES_PER_BROWSER if _may_browse(spec) else 0)
+    per_worker += FILES_PER_SERVER * sum(each.host or each.url is not None for each in spec.tools.mcp)
+    per_worker += FILES_PER_SERVER * any(each.host for each in spec.tools.custom)
     needed = spec.workers * per_worker + FILES_BESIDE
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:

@@ -102,7 +102,8 @@ except TypeError as error:
 """,
     )
     lines = result["output"].splitlines()
-    assert lines[0].startswith('there is no tool "no_such_tool". Tools: execute_code, patch, ')
+    assert lines[0].startswith('there is no tool "no_such_tool". Tools: ')
+    assert ", execute_code, " in lines[0]
     assert lines[1].startswith('read_file: unknown parameter "pth"')
     assert lines[2].startswith("there is no file nowhere.txt")
     assert lines[3].startswith("execute_code cannot call itself")
