@@ -21,7 +21,7 @@ A rollout is chosen when it fulfils all that is asked; of a LIST one is enough.
 numbers   turns, api_calls, cost, usage.total_tokens and the other parts of usage:  = != < <= > >=
 texts     status, reason, model, work, hash, image_digest, error, key:  = != (quote what holds blanks)
 toolsets  = it was among those offered, != it was not
-An unknown cost compares with null alone (cost=null).
+An unknown cost compares with null alone (cost=null); of texts, null is one that is not there (error=null).
 
 The failed ones as a dataset of their own:
   hermes-run select data/coding_v1 --status failed --rows failed.jsonl"""

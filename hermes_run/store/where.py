@@ -5,7 +5,8 @@
     turns > 3 and cost < 0.5 and model = "some/model" and usage.total_tokens >= 1000
 
 Numbers take all six comparisons, texts `=` and `!=`; for `toolsets` these ask whether one is among
-them. An unknown cost compares with `null` alone: it is neither less nor more than any number.
+them. `==` is `=`. An unknown cost compares with `null` alone: it is neither less nor more than any number.
+Of texts `null` (without quotes) is one that is not there, such as the error of what did not fail.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     "=": operator.eq,
 }
+_SPELLINGS = {"==": "="}
 _NUMBERS = ("turns", "api_calls", "cost", *(f"usage.{name}" for name in Usage.__struct_fields__))
 _TEXTS = tuple(
     name
@@ -42,7 +44,10 @@ _TEXTS = tuple(
 FIELDS = (*_TEXTS, "toolsets", *_NUMBERS)
 """What can be compared."""
 
+_STATUSES = tuple(status.value for status in Status)
 _REASONS = (*(reason.value for reason in StopReason), *DISCARDED_REASONS, *FAILED_REASONS)
+_VALUES = {"status": _STATUSES, "reason": _REASONS}
+"""Texts that are one of a few: another one is a mistake, not a choice of nothing."""
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<operator><=|>=|!=|==|=|<|>)|"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<word>[^\s<>=!"']+))"""
@@ -85,11 +90,10 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 def _comparison(part: Sequence[tuple[str, str]], text: str) -> Test:
     kinds = [kind for kind, _ in part]
     if len(part) < 3 or kinds[0] != "word" or kinds[1] != "operator" or kinds[2] == "operator":
-        found = " ".join(word for _, word in part) or "nothing"
+        found = f'"{" ".join(word for _, word in part)}"' if part else "nothing"
         raise _wrong(text, f"{found} is no comparison; one is FIELD OPERATOR VALUE, such as turns>3")
     (_, name), (_, sign), value = part
-    if sign == "==":
-        raise _wrong(text, f"equal is written {name}={value[1]}")
+    sign = _SPELLINGS.get(sign, sign)
     if name in _NUMBERS:
         return _number_test(name, sign, value, text)
     if name in _TEXTS or name == "toolsets":
@@ -119,6 +123,11 @@ def _text_test(name: str, sign: str, value: tuple[str, str], text: str) -> Test:
         what = "a list of names" if name == "toolsets" else "a text"
         raise _wrong(text, f"{name} is {what}, which takes = and !=, not {sign}")
     word, is_wanted, get = value[1], sign == "=", operator.attrgetter(name)
+    known = _VALUES.get(name)
+    if known is not None and word not in known:
+        raise _wrong(text, f'{name} is never "{word}"{which_are_known(word, known)}')
+    if value == ("word", "null"):
+        return lambda entry: (not get(entry)) == is_wanted
     if name == "toolsets":
         return lambda entry: (word in entry.toolsets) == is_wanted
     return lambda entry: (get(entry) == word) == is_wanted
@@ -133,7 +142,7 @@ def wanted_by(
     """Whether an entry fulfils all that was asked; of names in a list, one is enough. Raises UsageError."""
     tests = [parse_where(text) for text in wheres or ()]
     if statuses is not None:
-        of_status = _listed("--status", statuses, [status.value for status in Status])
+        of_status = _listed("--status", statuses, _STATUSES)
         tests.append(lambda entry: entry.status in of_status)
     if reasons is not None:
         of_reason = _listed("--reason", reasons, _REASONS)

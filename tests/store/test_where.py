@@ -48,6 +48,11 @@ ENTRY = Entry(
         ("toolsets!=terminal", False),
         (f"key={'0' * 32}#3", True),
         ("turns>-1", True),
+        ("turns==4", True),
+        ("status == failed", False),
+        ("error=null and image_digest=null", True),
+        ("hash!=null", True),
+        ("model='null'", False),
     ],
 )
 def test_a_comparison_says_whether_it_is_so(text: str, is_so: bool) -> None:
@@ -66,8 +71,8 @@ def test_an_unknown_cost_is_neither_less_nor_more_than_any_number(text: str) -> 
     ("text", "told"),
     [
         ("", "nothing is no comparison"),
-        ("turns", "turns is no comparison"),
-        ("turns>", "turns > is no comparison"),
+        ("turns", '"turns" is no comparison'),
+        ("turns>", '"turns >" is no comparison'),
         (">3", "FIELD OPERATOR VALUE"),
         ("turns 3", "FIELD OPERATOR VALUE"),
         ("turns>3 and", "nothing is no comparison"),
@@ -76,7 +81,10 @@ def test_an_unknown_cost_is_neither_less_nor_more_than_any_number(text: str) -> 
         ("turn>3", 'did you mean "turns"'),
         ("usage>3", "usage has parts"),
         ("usage.tokens>3", 'did you mean "usage'),
-        ("turns==3", "equal is written turns=3"),
+        ("status=completd", 'status is never "completd"; did you mean "completed"?'),
+        ("reason!=fnished", 'did you mean "finished"?'),
+        ("status=pending", 'status is never "pending"'),
+        ("status=null", 'status is never "null"'),
         ("turns>many", 'turns is a number, and "many" is none'),
         ('turns>"3"', "turns is a number"),
         ("turns>null", "turns is a number"),
@@ -96,5 +104,6 @@ def test_anything_else_is_refused_with_what_would_be_right(text: str, told: str)
 
 def test_every_field_of_an_entry_can_be_compared() -> None:
     assert {name.partition(".")[0] for name in FIELDS} == set(Entry.__struct_fields__)
+    values = {"status": "failed", "reason": "internal"}
     for name in FIELDS:
-        parse_where(f"{name}=1")(ENTRY)
+        parse_where(f"{name}={values.get(name, 1)}")(ENTRY)
