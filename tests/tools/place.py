@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from types import TracebackType
 
+    from hermes_run.core.answers import ToolAnswer
     from hermes_run.core.contracts import Backend, ExecResult, Sandbox, SandboxInfo
-    from hermes_run.tools.toolkit import ToolAnswer
 
 READY = tuple(name for name, row in TOOLS.items() if row.path)
 """The tools that exist."""

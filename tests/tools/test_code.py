@@ -172,6 +172,23 @@ print(write_file("larger.txt", "x" * 5_000_000)["error"])
     assert "\n2000000\nthe arguments are larger than" in result["output"]
 
 
+@pytest.mark.parametrize(
+    ("code", "output"),
+    [
+        ("shutil.rmtree(os.path.dirname(__file__)); print('gone')", "gone\n"),
+        ("sys.stdout.buffer.write(b'a\\0b\\xff\\n')", "a\0b\U0010dcff\n"),
+        ("sys.stdout.close(); sys.stderr.close(); os.closerange(0, 64)", ""),
+        ("os.fork() or os._exit(0); print('parent')", "parent\n"),
+        ("os.setsid(); print('detached')", ""),
+        ("os.execvp('echo', ['echo', 'another program'])", "another program\n"),
+    ],
+)
+def test_odd_scripts_end_and_are_answered(place: Place, code: str, output: str) -> None:
+    result = run(place, f"import os, shutil, sys\n{code}")
+    assert output in result["output"]
+    assert run(place, "print(1)")["output"] == "1\n"
+
+
 def test_script_reads_no_input(place: Place) -> None:
     assert "EOFError" in run(place, "input()")["output"]
 

@@ -66,6 +66,8 @@ class Channel:
 
     def __init__(self, folder: str) -> None:
         self.fifo = os.path.join(folder, "from")
+        if hasattr(os, "O_PATH"):  # it stays reachable when the script removes the folder
+            self.fifo = f"/proc/self/fd/{os.open(self.fifo, os.O_PATH)}"
         self.lock = threading.Lock()
 
     def send(self, message: bytes) -> None:
