@@ -24,6 +24,9 @@ _FILES = (
 _MEMORY = 1 << 30
 """Bytes of each file system in memory."""
 
+MOST_FILE = 256 << 20
+"""Bytes of a file that the browser writes, a download above all."""
+
 INFO = "info"
 DOWNLOADS = "downloads"
 
@@ -37,7 +40,11 @@ def write_launcher(folder: Path, bwrap: str, program: str) -> Path:
     words = [bwrap, *_arguments(folder, program), "--info-fd", "9", "--", program]
     script = folder / "chromium"
     command = " ".join(map(shlex.quote, words))
-    script.write_text(f'#!/bin/sh\nexec {command} "$@" 9>{shlex.quote(str(folder / INFO))}\n', "utf-8")
+    start = (
+        f"trap '' XFSZ\nulimit -f {MOST_FILE // 512}\n"  # a longer file is an error for its writer, no end
+    )
+    start += f'exec {command} "$@" 9>{shlex.quote(str(folder / INFO))}\n'
+    script.write_text(f"#!/bin/sh\n{start}", "utf-8")
     script.chmod(0o700)
     return script
 

@@ -30,18 +30,20 @@ if TYPE_CHECKING:
 ACTION_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 20.0
 """After this a page that does not answer is given up."""
-BEGIN_S = 0.1
-"""What a click or a key leads to has begun by then."""
+BEGIN_S = 0.25
+"""What a click or a key leads to has mostly begun by then; what has not is told with the next result."""
 SETTLE_S = 1.5
 PROBE_S = 3.0
-DOWNLOAD_TIMEOUT_S = 60.0
+DOWNLOAD_TIMEOUT_S = 30.0
 MOST_DOWNLOAD = 20 * 2**20
 DOWNLOADS = "downloads"
+DOWNLOADS_AT_ONCE = 3
+MOST_DOWNLOADS = 50
 
 _MOST_NOTES = 20
 _MOST_MESSAGES = 200
 _MOST_CHARS = 1_000
-_MOST_PAGES = 10
+_MOST_PAGES = 5
 
 
 class Browsing:
@@ -52,6 +54,9 @@ class Browsing:
         self._context: BrowserContext | None = None
         self._page: Page | None = None
         self._downloads: list[asyncio.Task[None]] = []
+        self._begun_downloads = 0
+        self._answering: set[asyncio.Task[None]] = set()
+        self._crashed: list[Page] = []
         self._happened: list[str] = []
         self._is_closed = False
         self._arrived = asyncio.Event()  # cleared while the page is on its way to another address
@@ -79,8 +84,9 @@ class Browsing:
             self._context.set_default_timeout(ACTION_TIMEOUT_S * 1000)
             self._context.on("page", self._opened)
         self.must_live()
-        if self._page is None or self._page.is_closed():
-            others = [page for page in self._context.pages if not page.is_closed()]
+        if self._page is None or self._page.is_closed() or self._page in self._crashed:
+            pages = self._context.pages
+            others = [page for page in pages if not page.is_closed() and page not in self._crashed]
             self._page = others[-1] if others else await self.do(self._context.new_page())
         return self._page
 
@@ -186,7 +192,7 @@ class Browsing:
         page.on("console", self._printed)
         page.on("pageerror", lambda error: self._message("error", str(error)))
         page.on("download", self._downloading)
-        page.on("crash", lambda _: self._note("the page crashed; open it again or another one"))
+        page.on("crash", self._has_crashed)
         if not is_first:
             pages = self._context.pages if self._context is not None else []
             if len(pages) > _MOST_PAGES:
@@ -216,6 +222,13 @@ class Browsing:
     def _is_main(self, frame: Frame) -> bool:
         return self._page is not None and frame == self._page.main_frame
 
+    def _has_crashed(self, page: Page) -> None:
+        self._arrived.set()
+        self._crashed.append(page)
+        self.closed_itself = True
+        self._note("the page crashed; open it again or another one")
+        self._later(page.close())
+
     def _asked(self, dialog: Dialog) -> None:
         """Dialogs hold up everything: they are answered at once. What asks for a decision gets a no."""
         does_accept = dialog.type in {"alert", "beforeunload"}
@@ -231,7 +244,12 @@ class Browsing:
         del self.messages[:-_MOST_MESSAGES]
 
     def _downloading(self, download: Downloading) -> None:
-        self._downloads.append(asyncio.ensure_future(self._save(download)))
+        self._begun_downloads += 1
+        if len(self._downloads) >= DOWNLOADS_AT_ONCE or self._begun_downloads > MOST_DOWNLOADS:
+            self._note("the page offered more downloads than are kept")
+            self._later(download.cancel())
+        else:
+            self._downloads.append(asyncio.ensure_future(self._save(download)))
 
     async def _save(self, download: Downloading) -> None:
         """Put a downloaded file into the sandbox."""
@@ -248,6 +266,7 @@ class Browsing:
             why = str(error) if isinstance(error, ToolError) else "it did not arrive"
             self._note(f"the file {name} was offered for download and not kept: {why}")
             await _quietly(download.cancel())
+        await _quietly(download.delete())
 
     async def _put(self, name: str, data: bytes) -> str:
         """Write a downloaded file; what to say about it. Raises ToolError."""
@@ -259,11 +278,14 @@ class Browsing:
         return f"a file was downloaded to {target} ({len(data)} bytes)"
 
     async def _finish_downloads(self) -> None:
-        while self._downloads:
-            await self._downloads.pop(0)
+        begun = list(self._downloads)
+        await asyncio.gather(*begun)
+        self._downloads = [task for task in self._downloads if task not in begun]
 
     def _later(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._downloads.append(asyncio.ensure_future(_quietly(work)))
+        task = asyncio.ensure_future(_quietly(work))
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     @property
     def is_downloading(self) -> bool:
@@ -299,9 +321,10 @@ class Browsing:
         if self._is_closed:
             return
         self._is_closed = True
-        for task in self._downloads:
+        tasks = [*self._downloads, *self._answering]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._downloads, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._context is not None:
             await _quietly(self._context.close())
 

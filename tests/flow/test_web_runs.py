@@ -151,6 +151,7 @@ def test_browser_is_used_and_counted_in_a_run_and_gone_afterwards(site: Site, tm
 
 
 @pytest.mark.chromium
+@pytest.mark.slow
 def test_browser_that_does_not_start_stops_the_run_before_anything_is_spent(
     site: Site, tmp_path: Path
 ) -> None:

@@ -170,16 +170,26 @@ def test_popup_becomes_the_page_and_back_closes_it(site: Site, browser: Rollout)
     site.page("/new", "<title>new</title>new")
     browser.call("navigate", url=site.page("/", "<title>old</title><a target=_blank href=/new>open</a>"))
     result = browser.call("click", ref=browser.ref("open"))
-    assert result["title"] == "new"
-    assert "new window" in result["happened"][0]
+    told = str(result.get("happened"))
+    end = time.monotonic() + 20
+    while result["title"] != "new" and time.monotonic() < end:  # on a busy machine a window takes its time
+        result = browser.call("snapshot")
+        told += str(result.get("happened"))
+    assert "new window" in told
     assert browser.call("back")["title"] == "old"
 
 
+@pytest.mark.slow
 def test_many_popups_do_no_harm(site: Site, browser: Rollout) -> None:
     page = "<title>many</title><button onclick='for (let i = 0; i < 30; i++) window.open(\"/w\" + i)'>open</button>"
     browser.call("navigate", url=site.page("/", page))
     browser.call("click", ref=browser.ref("button"))
-    assert browser.call("snapshot")["success"] is True
+    end = time.monotonic() + 60
+    failed = True
+    while failed and time.monotonic() < end:  # thirty windows take a busy machine a while
+        _, failed = browser._lab.run(browser.ask("snapshot"))
+    assert not failed
+    assert browser.call("navigate", url=f"{site.url}/")["title"] == "many"
 
 
 def test_elements_in_frames_are_used_like_others(site: Site, browser: Rollout) -> None:
@@ -196,6 +206,9 @@ def test_page_that_closes_itself_is_told(site: Site, browser: Rollout) -> None:
         "navigate", url=site.page("/", "<title>old</title><a href=# onclick=\"window.open('/new')\">open</a>")
     )
     browser.call("click", ref=browser.ref("open"))
+    end = time.monotonic() + 20
+    while browser.call("snapshot")["title"] != "new" and time.monotonic() < end:
+        time.sleep(0.1)
     assert browser.call("click", ref=browser.ref("bye"))["title"] == "old"
     browser.call("console", expression="setTimeout(() => { open('', '_self'); close(); }, 0); 1")
     time.sleep(0.3)
@@ -216,6 +229,54 @@ def test_download_lands_in_the_sandbox(site: Site, lab: tuple[Lab, Site], browse
     assert done.output == b"a,b\n1,2\n"
     browser.call("navigate", url=site.page("/", "<title>x</title><a href=/get download>get</a>"))
     assert "downloads/" in str(browser.call("click", ref=browser.ref("get"))["happened"])
+
+
+@pytest.mark.slow
+def test_downloads_without_end_are_ended(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.browsing.DOWNLOAD_TIMEOUT_S", 2.0)
+
+    def forever(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Disposition", "attachment; filename=big.bin")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        while True:
+            handler.wfile.write(bytes(50_000))
+            time.sleep(0.01)
+
+    site.pages["/big"] = forever
+    links = "".join(f"<a href='/big?{n}' download id=a{n}>x</a>" for n in range(8))
+    page = f"<title>t</title>{links}<button onclick='for (const a of document.links) a.click()'>all</button>"
+    browser.call("navigate", url=site.page("/", page))
+    told = str(browser.call("click", ref=browser.ref("all"))["happened"])
+    assert "offered for download and not kept: it did not arrive" in told
+    assert browser.call("navigate", url=site.page("/b", SHOP))["title"] == "Shop"
+
+
+@pytest.mark.slow
+def test_page_that_asks_for_ever_or_crashes_is_given_up(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.browsing.ACTION_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("hermes_run.tools.browsing.Browsing.do.__defaults__", (3.0,))
+    page = "<title>t</title><button onclick='for (;;) alert(1)'>ask</button>"
+    browser.call("navigate", url=site.page("/", page))
+    result, _ = browser._lab.run(browser.ask("click", ref=browser.ref("ask")))
+    assert len(str(result)) < 20_000
+    browser._lab.run(browser.ask("navigate", url=site.page("/b", SHOP)))
+    assert browser.call("navigate", url=f"{site.url}/b")["title"] == "Shop"
+
+    async def crash() -> None:
+        page = await browser.kit._tool("browser_snapshot")._browsing.page()  # type: ignore[attr-defined]
+        session = await page.context.new_cdp_session(page)
+        asyncio.ensure_future(session.send("Page.crash")).add_done_callback(lambda done: done.exception())
+        await asyncio.sleep(1)
+
+    browser._lab.run(crash())
+    assert "the page closed itself" in browser.error("snapshot")
+    assert browser.call("navigate", url=f"{site.url}/b")["title"] == "Shop"
 
 
 @pytest.mark.slow
@@ -289,6 +350,7 @@ def test_text_of_a_page_cannot_leave_its_mark(site: Site, browser: Rollout) -> N
     assert "UNTRUSTED WEB" not in str(browser.call("console")["messages"])
 
 
+@pytest.mark.slow
 def test_rollouts_do_not_see_each_others_cookies(site: Site, lab: tuple[Lab, Site], browser: Rollout) -> None:
     site.pages["/"] = lambda handler: handler.give(
         str(handler.headers.get("Cookie")).encode(), Set_Cookie="who=first; Path=/"
@@ -343,6 +405,7 @@ def range_of_descendants(pids: list[int]) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_browser_that_dies_ends_its_rollouts_and_is_there_for_the_next(site: Site, tmp_path: Path) -> None:
     site.page("/", SHOP)
     with Lab(tmp_path, [f"127.0.0.1:{site.port}"]) as lab:
@@ -483,6 +546,7 @@ def test_what_is_missing_for_a_browser_is_named(tmp_path: Path, monkeypatch: pyt
     assert "there is no Chromium: install" in why_no_browser(Settings())
 
 
+@pytest.mark.slow
 def test_remote_browser_is_used_by_its_address(site: Site, tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
