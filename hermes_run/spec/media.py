@@ -6,7 +6,6 @@ Which model it is, is part of the work fingerprint, though the machine decides i
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,6 +126,8 @@ def _key(name: str, variable: str | None, address: Address, settings: Settings) 
 
 
 def _program(written: dict[str, Any]) -> MediaSource | str:
+    import shutil
+
     name = str(written["offline"])
     if shutil.which(name) is None:
         package = "apt-get install espeak-ng" if name == "espeak-ng" else "pip install piper-tts"

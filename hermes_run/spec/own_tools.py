@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import keyword
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,7 +207,7 @@ def _spec(node: _Function) -> ToolSpec:
         if value is not None:
             defaults[each.arg] = value
     parameters = [*arguments.args, *arguments.kwonlyargs]
-    docstring = inspect.cleandoc(ast.get_docstring(node) or "")
+    docstring = ast.get_docstring(node) or ""
     about, words = read_docstring(docstring, [each.arg for each in parameters])
     properties: dict[str, Any] = {}
     for each in parameters:
