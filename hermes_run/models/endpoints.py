@@ -174,6 +174,10 @@ class Seat:
             self._endpoint = self._replicas.choose(self._prompt)
         return self._endpoint
 
+    def has_better(self) -> bool:
+        """Whether another endpoint refuses nothing."""
+        return any(each.gate.refused_for_s() == 0 for each in self._replicas.all)
+
     def move(self) -> None:
         """Go on elsewhere: the endpoint failed."""
         if len(self._replicas.all) > 1:

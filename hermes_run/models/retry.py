@@ -127,7 +127,11 @@ class Call:
 
     def _cool_down(self, endpoint: Endpoint, passed: Pass, verdict: Verdict) -> None:
         endpoint.gate.cool_down(passed, verdict.wait_s, verdict.text)
-        if endpoint.gate.refused_for_s() >= self._policy.give_up_s:
+        if endpoint.gate.refused_for_s() < self._policy.give_up_s:
+            return
+        if self._seat.has_better():
+            self._seat.move()
+        else:
             endpoint.stop_with(
                 RequestRefused(
                     f"{endpoint.where} has answered nothing but refusals for"

@@ -15,6 +15,7 @@ from hermes_run.core.task import PromptTask
 from hermes_run.errors import CredentialsRefused, EndpointUnreachable
 from hermes_run.models.config import ModelConfig
 from hermes_run.models.openai import OpenAIClient
+from hermes_run.models.retry import RetryPolicy
 from tests.models.conftest import QUICK
 from tests.servers import ModelServer, fails, says
 
@@ -124,3 +125,20 @@ def test_each_endpoint_cools_down_for_itself(servers: list[ModelServer]) -> None
     asyncio.run(run())
     assert len(servers[0].requests) == 2
     assert len(servers[1].requests) == 5
+
+
+def test_one_that_does_nothing_but_refuse_is_given_up_for_another(servers: list[ModelServer]) -> None:
+    servers[0].respond = lambda _: fails(429, "slow", {"Retry-After": "0.05"})
+    policy = RetryPolicy(give_up_s=0.3)
+
+    async def run() -> str:
+        config = ModelConfig(name="m", base_url=servers[0].url, replicas=(servers[1].url,))
+        client = OpenAIClient(config, policy)
+        try:
+            reply = await client.start(PromptTask("a#0", 0, ""), [], []).ask([User("a")])
+            return reply.message.text
+        finally:
+            await client.aclose()
+
+    assert asyncio.run(run()) == "ok"
+    assert len(servers[1].requests) == 1
