@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
 from hermes_run.cli.plain import as_json
-from hermes_run.cli.report import say, say_all, say_bytes
+from hermes_run.cli.report import complain, say, say_all, say_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -42,8 +42,12 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     arguments = parser.parse(words)
     a, b = run_path(arguments.a), run_path(arguments.b)
 
+    from hermes_run.store import layout
     from hermes_run.store.comparison import compare
 
+    for run in (a, b):
+        if run.is_dir() and layout.is_locked(run):
+            complain(f"warning: {run}: a run is going on there; compared as far as it is")
     shown = None if arguments.all else _SHOWN
     output = _Json() if arguments.json else None
     if arguments.trajectories:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def main(words: Sequence[str], _trouble: Trouble) -> int:
     """Check a run directory. Returns 1 when it is damaged."""
     parser = Parser("verify", "Check every line of a run directory, and its ledger. Exit code 1: damage.")
-    parser.add_argument("run", metavar="RUN", help="a run directory")
+    parser.add_argument("run", metavar="RUN", help="a run directory or a manifest file")
     parser.add_argument("--json", action="store_true", help="as one JSON object")
     arguments = parser.parse(words)
     path = run_path(arguments.run)
@@ -33,5 +33,6 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     else:
         for damage in damages:
             complain(damage)
-        complain(f"hermes-run: {path} is damaged; `hermes-run repair {path}` mends what can be mended")
+        cure = f"; `hermes-run repair {path}` mends what can be mended" if path.is_dir() else ""
+        complain(f"hermes-run: {path} is damaged{cure}")
     return 1 if damages else 0

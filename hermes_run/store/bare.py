@@ -12,6 +12,7 @@ import msgspec
 from hermes_run.core.trajectory import Status
 from hermes_run.dataset.plan import Selection
 from hermes_run.store.entry import decode_entry
+from hermes_run.store.manifest import STATUSES
 from hermes_run.store.planfile import PlanFile, runs_of
 from hermes_run.store.rawlines import entry_of
 
@@ -131,6 +132,7 @@ def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candi
 def _decoded(some: Sequence[Candidate], parts: Sequence[Part], lines: Sequence[bytes]) -> list[Entry]:
     try:
         entries = [*map(decode_entry, lines)]
+        is_sound = STATUSES.issuperset([entry.status for entry in entries])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [entry_of(line, parts[number].path) for _, number, line in some]  # tells which
-    return entries
+        is_sound = False
+    return entries if is_sound else [entry_of(line, parts[number].path) for _, number, line in some]

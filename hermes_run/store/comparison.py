@@ -21,6 +21,7 @@ from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader
 from hermes_run.store.entry import Entry, decode_entry, encode_lines
+from hermes_run.store.manifest import STATUSES, manifest_of, read_manifest
 from hermes_run.store.planfile import PlanFile, read_plan, refuse_other_keys
 from hermes_run.store.rawlines import Block, entry_of, open_view, opened_blocks
 from hermes_run.store.sums import Columns, Counted, Sums, columns_of, paired, side_by_side
@@ -119,6 +120,9 @@ class Comparison:
             self._take_pairs([mine.pop(key) for key in shared], [theirs.pop(key) for key in shared])
             self.only_a += _counted([*mine.values()], self._mine)
             self.only_b += _counted([*theirs.values()], self._theirs)
+        unknown = (self._both + self._mine + self._theirs).outcomes().keys() - STATUSES
+        if unknown:
+            raise UsageError(f'no manifest entry: there is no status "{min(unknown)}"')
 
     def sums(self) -> dict[str, Any]:
         """What both come to, which fields changed how often, and from which outcome to which."""
@@ -230,7 +234,11 @@ def compare(
             refuse_other_keys(run, plan)
     found = Comparison(kept, stream)
     with _opened(a) as mine, _opened(b) as theirs:
-        found.read(mine, theirs)
+        try:
+            found.read(mine, theirs)
+        except UsageError:
+            _refuse_by_number(a, b)
+            raise
     are_runs = all((run / layout.JOURNAL).is_file() for run in (a, b))
     found.about = {
         "spec": spec_changes(layout.read_spec(a), layout.read_spec(b)),
@@ -239,6 +247,15 @@ def compare(
         "dataset": _datasets(plans),
     }
     return found
+
+
+def _refuse_by_number(*runs: Path) -> None:
+    """Raises UsageError for the first line that is no entry, with its file and number."""
+    for run in runs:
+        path = manifest_of(run) if run.is_dir() else run
+        if path.is_file():
+            for _ in read_manifest(path):
+                pass
 
 
 @contextmanager

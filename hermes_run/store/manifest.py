@@ -9,6 +9,7 @@ import msgspec
 from msgspec import to_builtins
 
 from hermes_run.core.keys import split_key
+from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.disk import replacing
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _COMPARED = tuple(name for name in Entry.__struct_fields__ if name not in ("key", "work"))
 """Fields whose difference makes an entry changed; another fingerprint alone makes none."""
+
+STATUSES = frozenset(status.value for status in Status)
 
 _values = attrgetter(*_COMPARED)
 
@@ -35,7 +38,9 @@ def manifest_of(run: Path) -> Path:
     """The manifest file of a run directory, or the file itself. Raises UsageError when it is neither."""
     path = run / layout.MANIFEST if run.is_dir() else run
     if not path.is_file():
-        what = "holds no manifest.jsonl; is it a run directory?" if run.is_dir() else "is not there"
+        what = "is not there" if not path.exists() else "is no file that can be read twice; write it into one"
+        if run.is_dir():
+            what = "holds no manifest.jsonl; is it a run directory?"
         raise UsageError(f"{run}: {what}")
     return path
 
@@ -57,10 +62,17 @@ def read_manifest(path: Path) -> Iterator[Entry]:
                 ) from None
             if split_key(entry.key) is None:
                 raise UsageError(f"{path}:{number}: {entry.key!r} is no rollout key of this version")
+            refuse_status(entry, f"{path}:{number}")
             if sort_key(entry.key) <= sort_key(before):
                 raise UsageError(f"{path}:{number}: the key is not after the one before; entries are sorted")
             before = entry.key
             yield entry
+
+
+def refuse_status(entry: Entry, where: str) -> None:
+    """Raises UsageError, naming `where` it stands, for an entry that no ledger could count."""
+    if entry.status not in STATUSES:
+        raise UsageError(f'{where}: no manifest entry: there is no status "{entry.status}"')
 
 
 def sort_key(key: str) -> tuple[str, int]:

@@ -20,7 +20,7 @@ from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
 from hermes_run.store.entry import Entry, decode_entry, encode_lines, split_line, to_entry
 from hermes_run.store.journal import JournalView
-from hermes_run.store.manifest import manifest_of
+from hermes_run.store.manifest import STATUSES, manifest_of, refuse_status
 from hermes_run.store.verify import hash_file
 
 if TYPE_CHECKING:
@@ -112,15 +112,30 @@ def _respelled(path: Path, number: int, line: bytes) -> tuple[bytes, bytes]:
     return encode_lines((entry,)), pack_key(entry.key)
 
 
-def entry_of(line: bytes, where: object) -> Entry:
-    """The entry of a manifest line. Raises UsageError, naming `where` it stands."""
+def entry_of(line: bytes, where: Path | str) -> Entry:
+    """The entry of a manifest line.
+
+    Raises UsageError, naming `where` it stands; of a run or a manifest file, the line's number too.
+    """
     try:
-        return decode_entry(line)
+        entry = decode_entry(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{where}: no manifest entry ({error}); if this is the manifest of a run directory, "
-            "running its spec again writes it anew"
+            f"{_place(line, where)}: no manifest entry ({error}); if this is the manifest of a run "
+            "directory, running its spec again writes it anew"
         ) from None
+    if entry.status not in STATUSES:
+        refuse_status(entry, _place(line, where))
+    return entry
+
+
+def _place(line: bytes, where: Path | str) -> str:
+    if isinstance(where, str):
+        return where
+    path = manifest_of(where)
+    with path.open("rb") as stream:
+        number = next((n for n, each in enumerate(stream, 1) if each.strip() == line.strip()), None)
+    return str(path) if number is None else f"{path}:{number}"
 
 
 def fresh_manifest(run: Path) -> Path | None:
@@ -171,6 +186,9 @@ def journal_or_manifest(run: Path) -> Path | None:
 @contextmanager
 def opened_blocks(run: Path) -> Iterator[Iterator[Block]]:
     """(packed rollout keys, manifest lines) of a run or a manifest file, in order. Raises UsageError."""
+    if run.is_fifo():  # such as the shell's <(git show …)
+        yield read_blocks(run)
+        return
     path = fresh_manifest(run) if (run / layout.JOURNAL).is_file() else manifest_of(run)
     if path is not None:
         yield read_blocks(path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import shutil
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -178,6 +181,71 @@ def test_a_file_that_git_has_not_is_empty(two: tuple[Lab, str, str]) -> None:
     found = lab.call("diff", "/dev/null", f"{a}/manifest.jsonl", "--json")
     assert found.code == 1
     assert (len(found.json()["only_b"]), found.json()["only_a"]) == (4, [])
+
+
+def test_a_manifest_that_comes_through_a_pipe_is_compared_like_a_file(two: tuple[Lab, str, str]) -> None:
+    lab, a, b = two
+    expected = lab.call("diff", f"{a}/manifest.jsonl", f"{b}/manifest.jsonl", "--json").json()
+    pipe = lab.folder / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(
+        target=lambda: pipe.write_bytes((lab.folder / a / "manifest.jsonl").read_bytes()), daemon=True
+    )
+    writer.start()
+    found = lab.call("diff", "pipe", f"{b}/manifest.jsonl", "--json")
+    writer.join(30)
+    assert found.code == 1, found.err
+    assert found.json() == expected
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (b'"turns":1', b'"turns":"x"', "Expected `int`"),
+        (b'"status":"completed"', b'"status":"wonderful"', '"wonderful"'),
+        (b'"model":"served",', b"", "model"),
+    ],
+)
+def test_a_line_that_is_no_entry_is_told_with_its_file_and_number(
+    two: tuple[Lab, str, str], old: bytes, new: bytes, told: str
+) -> None:
+    lab, a, b = two
+    lines = (lab.folder / a / "manifest.jsonl").read_bytes().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if b"completed" in line and old in line)
+    lines[number] = lines[number].replace(old, new)
+    (lab.folder / "bad.jsonl").write_bytes(b"".join(lines))
+    for words in (
+        ("diff", f"{b}/manifest.jsonl", "bad.jsonl"),
+        ("diff", "bad.jsonl", "bad.jsonl"),
+        ("merge", "bad.jsonl", f"{b}/manifest.jsonl", "-o", "data/x"),
+        ("merge", "bad.jsonl", "-o", "data/x"),
+        ("select", "bad.jsonl", "--status", "failed", "-o", "data/x"),
+        ("status", "bad.jsonl"),
+    ):
+        result = lab.call(*words)
+        assert result.code == 2, (words, result.out)
+        assert f"bad.jsonl:{number + 1}: " in result.err
+        assert told in result.err
+        assert not (lab.folder / "data/x").exists()
+    result = lab.call("verify", "bad.jsonl")
+    assert result.code == 1
+    assert f"bad.jsonl:{number + 1}: " in result.err
+    assert "repair" not in result.err  # which mends run directories
+
+
+def test_a_run_that_is_going_on_is_compared_as_far_as_it_is_and_that_is_told(
+    two: tuple[Lab, str, str],
+) -> None:
+    lab, a, b = two
+    lock = os.open(lab.folder / b / ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = lab.call("diff", a, b, "--json")
+    finally:
+        os.close(lock)
+    assert result.code == 1
+    assert result.json()["same"] == 1
+    assert f"warning: {b}: a run is going on there; compared as far as it is" in result.err
 
 
 def test_a_long_list_is_cut_unless_all_is_asked_for(two: tuple[Lab, str, str]) -> None:
