@@ -20,7 +20,7 @@ from hermes_run.models.conversation import Conversation
 from hermes_run.models.endpoints import Endpoint, Replicas, Seat
 from hermes_run.models.hints import has_hints, read_hints
 from hermes_run.models.replies import UNKNOWN_USAGE, read_reply
-from hermes_run.models.requests import Variant, check_extra_body
+from hermes_run.models.requests import Opening, Variant, check_extra_body
 from hermes_run.models.retry import Call, RetryPolicy
 from hermes_run.models.verdicts import Unusable, Verdict, judge_error
 
@@ -101,6 +101,7 @@ class OpenAIClient:
         self._boards: list[Board] = []
         self._sender = make_sender(config, self._key)
         self.replicas = Replicas([self._make_endpoint(url) for url in urls])
+        _log.info("requests hold, beside messages and tools: %s", Opening(config, []).fields)
         self._failures = httpx2.RequestError
         self._unreached = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
         self._undecodable = httpx2.DecodingError

@@ -49,6 +49,9 @@ _SENT_BACK = ("reasoning_details", "thinking_blocks", "extra_content")
 UNKNOWN_USAGE = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
 """Of a call that was answered without saying what it cost."""
 
+_CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
+"""Where some endpoints say how many prompt tokens came from their cache."""
+
 _CALL_FIELDS = frozenset({"id", "type", "function", "index"})
 
 
@@ -96,8 +99,9 @@ def read_usage(usage: Any) -> Usage:
         completion_tokens=completion,
         total_tokens=_count(usage.get("total_tokens")) or prompt + completion,
         cached_tokens=_part(usage, "prompt_tokens_details", "cached_tokens")
-        or _count(usage.get("prompt_cache_hit_tokens")),
-        reasoning_tokens=_part(usage, "completion_tokens_details", "reasoning_tokens"),
+        or max(_count(usage.get(name)) for name in _CACHED),
+        reasoning_tokens=_part(usage, "completion_tokens_details", "reasoning_tokens")
+        or _count(usage.get("reasoning_tokens")),
         cost=cost or 0.0,
         calls=1,
         calls_without_cost=1 if cost is None else 0,

@@ -122,7 +122,7 @@ class Variant:
 
 
 class Opening:
-    """A rollout's body up to and including `"messages": [`. Tools are left out when there are none."""
+    """A rollout's body up to and including `"messages": [`: its `fields`, tools only when there are any."""
 
     def __init__(self, config: ModelConfig, tools: Sequence[ToolSpec]) -> None:
         fields: dict[str, Any] = {"model": config.name}
@@ -138,14 +138,14 @@ class Opening:
             fields["max_tokens"] = config.max_tokens
         fields.update((name, value) for name, value in config.sampling.items() if value is not None)
         fields.update(dialect_fields(config))
-        self._fields = _merged(fields, config.extra_body)
+        self.fields = _merged(fields, config.extra_body)
         self._encoded: dict[Variant, bytes] = {}
 
     def encoded(self, variant: Variant) -> bytes:
         """Its bytes: the same ones through a rollout, as long as the endpoint teaches nothing new."""
         found = self._encoded.get(variant)
         if found is None:
-            found = encode_json(_varied(self._fields, variant))[:-1] + b',"messages":['
+            found = encode_json(_varied(self.fields, variant))[:-1] + b',"messages":['
             self._encoded[variant] = found
         return found
 

@@ -236,3 +236,16 @@ def test_no_form_of_the_key_comes_back_in_a_reply(form: str) -> None:
         assert form not in str(reply)
         assert "[redacted]" in reply.message.text
     assert form not in str(judge_error(400, {}, f'{{"error": "{form}"}}'.encode(), secret))
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 7}, "completion_tokens_details": {"reasoning_tokens": 3}},
+        {"prompt_cache_hit_tokens": 7, "reasoning_tokens": 3},
+        {"cache_read_input_tokens": 7, "completion_tokens_details": {"reasoning_tokens": 3}},
+    ],
+)
+def test_cached_and_reasoning_tokens_are_read_wherever_they_stand(usage: dict[str, Any]) -> None:
+    found = read_usage({"prompt_tokens": 10, "completion_tokens": 5, **usage})
+    assert (found.cached_tokens, found.reasoning_tokens) == (7, 3)

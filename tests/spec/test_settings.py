@@ -143,6 +143,21 @@ WRONG = [
         ("1:19: keys[0].variable: looks like an API key; a key itself is never written down here; put it into an "
         "environment variable and name that variable: api_key_env: MY_KEY"),
     ),
+    (
+        "endpoints: {e: {base_url: http://x, replicas: [http://y, z]}}",
+        ("1:58: endpoints.e.replicas[1]: must begin with https:// (or http:// for this machine), such as "
+        "http://127.0.0.1:8000/v1"),
+    ),
+    (
+        "endpoints: {e: {base_url: 'https://api.anthropic.com/v1', honours: [routing]}}",
+        ('1:69: endpoints.e.honours[0]: endpoints of the dialect anthropic do not take "routing"; take it out, or '
+        "write the dialect that it speaks"),
+    ),
+    (
+        "endpoints: {e: {base_url: 'https://llm.example.org/v1', login: portal}}",
+        ("1:64: endpoints.e.login: the login goes to inference-api.nousresearch.com alone; write base_url: "
+        "https://inference-api.nousresearch.com/v1, or name a variable with api_key_env"),
+    ),
     ("keys: [{variable: A}]", "1:8: keys[0].host: is required and missing; add host: … (A host name, or host:port)"),
     (
         "keys: [{variable: A, host: https://x/v1}]",
