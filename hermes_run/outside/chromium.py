@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_run.browser")
 
+_PLACE = re.compile(r" (?:[0-9.]+|\[[0-9a-f:]+\]|::1):\d+")
 START_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 10.0
 VIEWPORT = {"width": 1280, "height": 720}
@@ -104,10 +106,18 @@ class Chromium:
         except TimeoutError:
             raise BrowserError("the browser does not start") from None
         except Error as error:
-            _log.info("no browser: %s", error)
-            raise BrowserError(f"the browser is gone or does not start: {_first_line(error)}") from None
+            said = self._masked(str(error))
+            _log.info("no browser: %s", said)
+            raise BrowserError(f"the browser is gone or does not start: {_first_line(said)}") from None
         except OSError as error:
             raise BrowserError(f"the browser does not start: {error}") from None
+
+    def _masked(self, text: str) -> str:
+        """What playwright says without a remote browser's address, which may hold a key."""
+        remote = cdp_url(self._settings)
+        for part in (remote, remote.partition("?")[2], remote.partition("://")[2].partition("?")[0]):
+            text = text.replace(part, "browser.cdp_url") if part else text
+        return text
 
     async def check(self) -> str:
         """Start it and open a context: why that does not work, or ""."""
@@ -214,8 +224,8 @@ async def _ended(closing: Coroutine[Any, Any, None]) -> None:
             await closing
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0][:200].rstrip()
+def _first_line(text: str) -> str:
+    return _PLACE.sub("", text.strip().partition("\n")[0])[:200].rstrip()
 
 
 def _write_node(folder: Path) -> str:

@@ -136,9 +136,10 @@ class BrowserVision(BrowserTool):
         if why:
             return why
         try:
-            return str(load("tool", TOOLS, "vision_analyze").missing(machine))
+            why = str(load("tool", TOOLS, "vision_analyze").missing(machine))
         except HermesRunError as error:
-            return str(error)
+            why = str(error)
+        return f"{why}; or draw a toolset of your own without browser_vision" if why else ""
 
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask. Result: `success`, `analysis`, `screenshot` (its name among the artifacts), `url`, `title`."""

@@ -546,14 +546,27 @@ def test_what_is_missing_for_a_browser_is_named(tmp_path: Path, monkeypatch: pyt
     assert "there is no Chromium: install" in why_no_browser(Settings())
 
 
+def test_address_of_a_remote_browser_is_in_no_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for address in (
+        "ws://127.0.0.1:9/?apiKey=not-for-others",
+        "http://127.0.0.1:9/json?token=not-for-others",
+    ):
+        with Lab(tmp_path, [], Settings(browser={"cdp_url": address})) as lab:
+            why = lab.run(lab.outside.check_browser())
+        assert "the browser is gone or does not start" in why
+        assert "not-for-others" not in why + caplog.text
+        assert ":9" not in why
+
+
 @pytest.mark.slow
 def test_remote_browser_is_used_by_its_address(site: Site, tmp_path: Path) -> None:
     chromium = shutil.which("chromium")
     if chromium is None:
         require("chromium", "not on the PATH")
     site.page("/", SHOP)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
     flags = [
         "--headless",
         "--no-sandbox",
@@ -561,19 +574,17 @@ def test_remote_browser_is_used_by_its_address(site: Site, tmp_path: Path) -> No
         "--disable-background-networking",
         "--disable-sync",
         f"--user-data-dir={tmp_path}/profile",
-        f"--remote-debugging-port={port}",
+        "--remote-debugging-port=0",
     ]
     process = subprocess.Popen(
         [chromium, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     try:
+        told = tmp_path / "profile" / "DevToolsActivePort"
         end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.1)
+        while not (told.exists() and told.read_text().count("\n")) and time.monotonic() < end:
+            time.sleep(0.1)
+        port = told.read_text().split("\n")[0]
         settings = Settings(browser={"cdp_url": f"http://127.0.0.1:{port}"})
         with Lab(tmp_path, [f"127.0.0.1:{site.port}"], settings) as lab:
             rollout = lab.rollout()
