@@ -68,13 +68,13 @@ def own_kinds(spec: Spec) -> dict[str, ToolKind]:
         raise UsageError(str(why)) from why
 
 
-def check_mcp_can_work(spec: Spec) -> None:
-    """Raises MissingExtra without the SDK, KeyMissing for a variable that is unset."""
+def check_mcp_can_work(spec: Spec, *, is_dry: bool = False) -> None:
+    """Raises MissingExtra without the SDK and, unless `is_dry`, KeyMissing for a variable that is unset."""
     from hermes_run.spec.mcp import variables_of
 
     if spec.tools.mcp and find_spec("mcp") is None:
         raise MissingExtra('tools.mcp needs the MCP SDK: pip install "hermes-run[mcp]"')
-    for server in spec.tools.mcp:
+    for server in () if is_dry else spec.tools.mcp:
         variables_of(server)
 
 

@@ -223,6 +223,7 @@ def test_a_server_that_cannot_be_used_stops_the_run_before_it_begins(
     result = lab.run()
     assert (result.code, text in result.err) == (code, True), result.err
     assert not (lab.run_dir / "batch_0.jsonl").exists()
+    assert lab.run("--dry-run").code == 0  # it starts no server and reads no variable
 
 
 def test_effective_spec_of_the_run_directory_can_be_run_again(lab: Lab) -> None:
