@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,7 @@ def main() -> None:
     os.dup2(2, 1)  # what libraries print is no answer
     while line := given.readline():
         head = json.loads(line)
+        signal.alarm(int(2 * TIMEOUT_S))  # a run that was killed ends nobody
         try:
             title, content = read(given.read(head["size"]), head["type"], head["url"], is_cut=head["is_cut"])
             answer = {"title": title, "content": content}
@@ -111,6 +113,7 @@ def main() -> None:
             answer = {"error": str(why)}
         told.write(json.dumps(answer).encode() + b"\n")
         told.flush()
+        signal.alarm(0)
 
 
 if __name__ == "__main__":
