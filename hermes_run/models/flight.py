@@ -3,8 +3,8 @@
 The first wave of refusals leaves what the endpoint kept in flight. From there one more is tried after a
 second, then two, four, eight. A trial that is refused takes its own step back, and nothing else: the next
 one comes ten seconds later, and the following ones every five. So a limit that stands is touched rarely,
-and one that was lifted is left behind within a minute. Refusals that no trial explains halve the way
-to what was in flight. Only calls that had to wait for room make room.
+and one that was lifted is left behind within a minute. Refusals that no trial explains leave twice
+what was in flight, or half of the limit. Only calls that had to wait for room make room.
 """
 
 from __future__ import annotations
