@@ -44,17 +44,17 @@ status
 [ "$c" = running ] || exit 70
 """
 _SEND = 'cat >"$d/in" || exit 71\n'
-# `out` is open before the server is told anything: a server that ends is then the end of the file.
+# `out` is open before the server is told anything: a server that ends is then the end of the file. It is told
+# from the background, since nobody may be there any more who hears it.
 _SEND_AND_WAIT = r"""
 until [ -p "$d/out" ]; do sleep 0.01 2>/dev/null || sleep 1; done
 {{
-:
-{send}IFS= read -r line <&3 || exit 72
+cat <&5 >"$d/in" 2>/dev/null 3<&- 5<&- &
+IFS= read -r line <&3 || {{ kill "$!" 2>/dev/null; exit 72; }}
+[ "$line" != {ended} ] || kill "$!" 2>/dev/null
 printf "%s\n" "$line"
-}} 3<"$d/out"
+}} 3<"$d/out" 5<&0
 """
-
-
 _LAST = r"""
 i=0
 until [ -s "$d/code" ] || [ "$i" -ge 20 ]; do sleep 0.05 2>/dev/null || sleep 1; i=$((i + 1)); done
@@ -91,8 +91,7 @@ class InsideServer:
         running = self._running
         if running is None:
             raise ServerGone("it was not started")
-        send = _SEND if data else ""
-        body = _ALIVE + (_SEND_AND_WAIT.format(send=send) if wants_line else send)
+        body = _ALIVE + (_SEND_AND_WAIT.format(ended=_ENDED) if wants_line else _SEND)
         result = await self._run(running, body, data)
         if result.timed_out:
             await self.kill()
