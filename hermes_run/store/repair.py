@@ -9,6 +9,7 @@ import msgspec
 from hermes_run.core.keys import split_key
 from hermes_run.core.registry import FILTERS, load
 from hermes_run.core.trajectory import Status
+from hermes_run.dataset.plan import equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, line_hash
@@ -19,8 +20,9 @@ from hermes_run.store.judging import judge_again
 from hermes_run.store.lines import adopted_line
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED
-from hermes_run.store.planfile import planned_rollouts, read_plan
+from hermes_run.store.planfile import PlanFile, places_of, planned_rollouts, read_plan
 from hermes_run.store.verify import forget_hashes, verify
+from hermes_run.store.writer import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +36,7 @@ def repair(run: Path) -> list[str]:
 
     Sound journal lines are kept; a trajectory line that none of them describes is adopted; an entry
     whose trajectory is gone becomes pending. Failed rollouts whose journal line is damaged cannot be
-    rebuilt and become pending too. The old journal is kept beside the new one.
+    rebuilt and become pending too. The old journal is kept beside the new one; a sound one stays.
 
     Raises UsageError when there is nothing to repair from, RunLocked when a run is going on.
     """
@@ -87,9 +89,10 @@ def _judge(run: Path) -> None:
 
 
 def _rebuild_journal(run: Path) -> list[str]:
+    """Write the journal anew where it or what it describes is damaged; what was done."""
     path = run / layout.JOURNAL
     was_missing = not path.exists()
-    known, dropped = _sound_lines(path)
+    known, dropped, is_sound = _sound_lines(path)
     lines, adopted = list(known), 0
     claimed = {(each.batch, each.offset): each for each in known if each.length}
     lost = 0
@@ -113,30 +116,42 @@ def _rebuild_journal(run: Path) -> list[str]:
         if entry.status != LOST:
             lost += 1
             lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
+    if is_sound and not (adopted or lost):
+        return []
     lines.sort(key=lambda line: line.batch)  # of two lines of a key, the one in the later batch counts
-    _write_journal(path, lines)
-    said = [f"{path}: written anew with {len(lines)} lines; the old one is beside it"]
+    aside = _write_journal(path, lines)
+    kept = f"; the old one is {aside}" if aside else ""
+    said = [f"{path}: written anew with {_count(len(lines), 'line')}{kept}"]
+    return [*said, *_account(adopted, lost, dropped, was_missing=was_missing)]
+
+
+def _account(adopted: int, lost: int, dropped: int, *, was_missing: bool) -> Iterator[str]:
     if adopted:
-        said.append(f"{adopted} trajectories without an entry were adopted from the batch files")
+        found = _count(adopted, "trajectory", "trajectories")
+        yield f"without an entry, and adopted from the batch files: {found}"
     if lost:
-        said.append(
-            f"{lost} trajectories are missing or damaged; their prompts are pending again, "
-            "but for those that a later one replaced"
+        found = _count(lost, "trajectory", "trajectories")
+        yield (
+            f"missing or damaged: {found}; such prompts are pending again, but for those that a later one "
+            "replaced"
         )
     if was_missing:
-        said.append("what had failed cannot be rebuilt from the batch files and is pending again")
+        yield "what had failed cannot be rebuilt from the batch files and is pending again"
     if dropped:
-        said.append(f"{dropped} journal lines could not be read; what had failed in them is pending again")
-    return said
+        yield f"unreadable: {_count(dropped, 'journal line')}; what had failed there is pending again"
 
 
-def _sound_lines(path: Path) -> tuple[list[JournalLine], int]:
-    """The lines of a journal that can be trusted, and how many cannot.
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def _sound_lines(path: Path) -> tuple[list[JournalLine], int, bool]:
+    """The lines of a journal that can be trusted, how many cannot, and whether all of it is sound.
 
     A line with a trajectory is proved by that trajectory's hash; one without only by the chain.
     """
     if not path.exists():
-        return [], 0
+        return [], 0, False
     reading, sound, dropped = Reading(path), [], 0
     for offset, raw in reading.lines():
         is_chained = not any(damage.offset == offset for damage in reading.damages[-1:])
@@ -150,7 +165,8 @@ def _sound_lines(path: Path) -> tuple[list[JournalLine], int]:
             dropped += 1
             continue
         sound.append(line)
-    return sound, dropped
+    is_sound = not (dropped or reading.damages or reading.lacks_newline)
+    return sound, dropped, is_sound and reading.end == path.stat().st_size
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -161,7 +177,9 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
             offset += len(line)
 
 
-def _write_journal(path: Path, lines: list[JournalLine]) -> None:
+def _write_journal(path: Path, lines: list[JournalLine]) -> str:
+    """Write it; the name of the file that the old one is kept in, "" where there was none."""
+    aside = None
     if path.exists():
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.bad-{n}").exists())
         aside = path.with_name(f"{path.name}.bad-{number}")
@@ -172,10 +190,11 @@ def _write_journal(path: Path, lines: list[JournalLine]) -> None:
         for line in lines:
             raw, before = seal(line, before)
             write(raw + b"\n")
+    return "" if aside is None else aside.name
 
 
 def _rewrite_derived(run: Path) -> list[str]:
-    """The manifest and, where the plan is known, the merged file in its order."""
+    """The manifest and, where the plan is known, the merged file in its order, and a lost checkpoint."""
     forget_hashes(run)
     view = JournalView(run / layout.JOURNAL)
     try:
@@ -183,14 +202,28 @@ def _rewrite_derived(run: Path) -> list[str]:
         said = [f"{run / layout.MANIFEST}: written anew"]
         try:
             plan, keys = read_plan(run)
-        except UsageError as damage:
-            return [*said, f"{damage}"]
+        except UsageError:
+            return said  # which the next verify tells
         with BatchReader(run) as reader, replacing(run / layout.TRAJECTORIES) as write:
             for key in planned_rollouts(plan, keys):
                 entry = view.find(key)
                 line = reader.read(entry) if entry and entry.length and entry.status in MERGED else None
                 if line is not None:
                     write(line + b"\n")
+        if not layout.read_json(run / layout.CHECKPOINT):
+            _write_checkpoint(run, view, plan, keys)
+            said.append(f"{run / layout.CHECKPOINT}: written anew")
     finally:
         view.close()
     return [*said, "run the spec again to write the merged file and the statistics from the dataset"]
+
+
+def _write_checkpoint(run: Path, view: JournalView, plan: PlanFile, keys: bytes) -> None:
+    """A checkpoint that vouches for no file: the run has to end first."""
+    checkpoint = Checkpoint(run, run.name, plan.selection.samples)
+    places = places_of(plan, len(keys) // 16)
+    for row, packed in planned_keys(keys, equal_rows(keys), plan.selection.samples):
+        entry = view.find(packed)
+        if entry is not None:
+            checkpoint.add(places[row], entry.batch, entry.status)
+    checkpoint.begin(final=True)()

@@ -244,6 +244,50 @@ def test_a_missing_derived_file_is_damage_and_the_next_run_writes_it_anew(lab: L
     resume(lab)
 
 
+@pytest.mark.parametrize("content", [None, b"", b"{half", b"[]"])
+def test_a_lost_checkpoint_is_mended_by_repair_and_the_journal_stays_as_it_is(
+    lab: Lab, content: bytes | None
+) -> None:
+    checkpoint, journal = lab.run_dir / "checkpoint.json", lab.run_dir / "journal.jsonl"
+    before = json.loads(checkpoint.read_bytes()), journal.read_bytes()
+    checkpoint.unlink()
+    if content is not None:
+        checkpoint.write_bytes(content)
+    repaired = lab.call("repair", str(lab.run_dir))
+    assert repaired.code == 0, repaired.err
+    assert "checkpoint.json: written anew" in repaired.out
+    assert "journal.jsonl" not in repaired.out
+    assert (journal.read_bytes(), list(lab.run_dir.glob("journal.jsonl.*"))) == (before[1], [])
+    after = json.loads(checkpoint.read_bytes())
+    for name in ("run_name", "completed_prompts", "batch_stats"):
+        assert after[name] == before[0][name]
+    assert lab.call("verify", str(lab.run_dir)).code == 0
+    resume(lab)
+
+
+@pytest.mark.parametrize("name", ["plan.json", "plan.keys"])
+def test_what_repair_cannot_mend_is_told_with_exit_code_1(lab: Lab, name: str) -> None:
+    (lab.run_dir / name).unlink()
+    repaired = lab.call("repair", str(lab.run_dir), "--json")
+    assert repaired.code == 1
+    assert "running its spec again writes the plan anew" in " ".join(repaired.json()["left"])
+    said = lab.call("repair", str(lab.run_dir))
+    assert said.code == 1
+    assert "running its spec again writes the plan anew" in said.err
+    resume(lab)
+    assert lab.call("repair", str(lab.run_dir)).code == 0
+
+
+def test_repair_says_that_an_old_journal_is_kept_only_where_there_was_one(lab: Lab) -> None:
+    journal = lab.run_dir / "journal.jsonl"
+    data = journal.read_bytes()
+    journal.unlink()
+    assert "journal.jsonl: written anew with 3 lines\n" in lab.call("repair", str(lab.run_dir)).out
+    journal.write_bytes(damage_middle(data))
+    assert "the old one is journal.jsonl.bad-1" in lab.call("repair", str(lab.run_dir)).out
+    assert (lab.run_dir / "journal.jsonl.bad-1").exists()
+
+
 def test_repair_writes_nothing_where_there_is_nothing_of_ours(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab")
     theirs = lab.folder / "theirs"
