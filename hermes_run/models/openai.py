@@ -1,6 +1,6 @@
 """The client of OpenAI-compatible endpoints: a conversation's bytes are sent, the answer becomes a reply.
 
-Messages are encoded once each (`conversation.py`), bytes go as straight as they can (`sending.py`),
+Messages are encoded once each (`conversation.py`), their bytes go through the SDK (`sending.py`),
 `retry.py` owns all retries, and `limiter.py` what is waited for.
 """
 
@@ -89,7 +89,7 @@ class OpenAIClient:
     def __init__(self, config: ModelConfig, policy: RetryPolicy | None = None) -> None:
         import httpx2
 
-        from hermes_run.models.sending import make_sender
+        from hermes_run.models.sending import Sender
 
         urls = (config.base_url, *config.replicas)
         for url in urls:
@@ -99,7 +99,7 @@ class OpenAIClient:
         self._key = checked_key(config)
         self._policy = policy or RetryPolicy()
         self._boards: list[Board] = []
-        self._sender = make_sender(config, self._key)
+        self._sender = Sender(config, self._key)
         self.replicas = Replicas([self._make_endpoint(url) for url in urls])
         _log.info("requests hold, beside messages and tools: %s", Opening(config, []).fields)
         self._failures = httpx2.RequestError

@@ -1,16 +1,14 @@
-"""Sending a request's bytes and getting the answer: straight to the endpoint, or through a proxy.
+"""Sending a request's bytes and getting the answer: `AsyncOpenAI.post`, over a transport of ours.
 
-Straight on, the head of a request is made once for an endpoint, and an answer is taken as it came: that is
-most of what a call costs here. Through a proxy it is `AsyncOpenAI.post`, whose retries are off, and whose
-own headers (they name the machine) are not sent. Neither OPENAI_* nor proxy variables of the environment
-change what is sent or where it goes (SSL_CERT_FILE and SSL_CERT_DIR, which name the machine's certificates,
-hold as everywhere).
+The SDK's retries are off (`retry.py` owns them), and its own headers, which name the machine, are not sent.
+Neither OPENAI_* nor proxy variables of the environment change what is sent or where it goes (SSL_CERT_FILE
+and SSL_CERT_DIR, which name the machine's certificates, hold as everywhere).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from msgspec import Struct
@@ -37,21 +35,6 @@ class Answered(Struct, frozen=True):
         return {n.decode("latin-1").lower(): v.decode("latin-1") for n, v in self.raw_headers}
 
 
-class Sender(Protocol):
-    """The way to an endpoint."""
-
-    async def post(self, url: str, body: bytes, *, is_stream: bool) -> Answered:
-        """The answer, whatever its status. Raises httpx2.RequestError."""
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-
-
-def make_sender(config: ModelConfig, key: str) -> Sender:
-    """The way that a config wants."""
-    return ProxiedSender(config, key) if config.proxy else DirectSender(config, key)
-
-
 def _headers(key: str, *, is_stream: bool) -> dict[str, str]:
     headers = {
         "Accept": _ACCEPT[is_stream],
@@ -63,44 +46,8 @@ def _headers(key: str, *, is_stream: bool) -> dict[str, str]:
     return headers | {"Authorization": f"Bearer {key}"} if key else headers
 
 
-class DirectSender:
-    """Straight to the endpoint."""
-
-    def __init__(self, config: ModelConfig, key: str) -> None:
-        self._key = key
-        self._idle_s = config.idle_timeout_s
-        self._transport = DirectTransport(max_idle=config.max_concurrency)
-        self._known: dict[tuple[str, bool], tuple[tuple[str, str, int], bytes]] = {}
-
-    async def post(self, url: str, body: bytes, *, is_stream: bool) -> Answered:
-        """See Sender."""
-        known = self._known.get((url, is_stream))
-        if known is None:
-            known = self._known[url, is_stream] = self._prepared(url, is_stream=is_stream)
-        origin, head = known
-        message = b"%s%d\r\n\r\n%s" % (head, len(body), body)
-        answer = await self._transport.exchange(origin, message, self._idle_s if is_stream else None)
-        content = bytes(answer.body)
-        if any(name.lower() == b"content-encoding" for name, _ in answer.headers):
-            content = httpx2.Response(answer.status, headers=answer.headers, content=content).content
-        return Answered(answer.status, answer.headers, content)
-
-    def _prepared(self, url: str, *, is_stream: bool) -> tuple[tuple[str, str, int], bytes]:
-        """(scheme, host, port) and a request's head up to its length."""
-        parts = httpx2.URL(url)
-        scheme, port = parts.scheme, parts.port
-        origin = (scheme, parts.raw_host.decode(), port or (443 if scheme == "https" else 80))
-        lines = [f"POST {parts.raw_path.decode()} HTTP/1.1", f"Host: {parts.netloc.decode()}"]
-        lines += [f"{name}: {value}" for name, value in _headers(self._key, is_stream=is_stream).items()]
-        return origin, ("\r\n".join([*lines, "Content-Length: "])).encode()
-
-    async def aclose(self) -> None:
-        """See Sender."""
-        await self._transport.aclose()
-
-
-class ProxiedSender:
-    """Through an HTTP proxy, by the SDK."""
+class Sender:
+    """The way to an endpoint, straight or through an HTTP proxy."""
 
     def __init__(self, config: ModelConfig, key: str) -> None:
         import openai
@@ -118,8 +65,12 @@ class ProxiedSender:
             def default_headers(self) -> dict[str, str | openai.Omit]:
                 return dict(_headers("", is_stream=False))
 
-        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency)
-        transport = httpx2.AsyncHTTPTransport(proxy=config.proxy, limits=limits, trust_env=False)
+        transport: httpx2.AsyncBaseTransport
+        if config.proxy:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency)
+            transport = httpx2.AsyncHTTPTransport(proxy=config.proxy, limits=limits, trust_env=False)
+        else:
+            transport = DirectTransport(max_idle=config.max_concurrency)
         # "" and not None: for None the SDK looks into the environment
         self._client = Client(
             api_key=key,
@@ -149,7 +100,7 @@ class ProxiedSender:
         }
 
     async def post(self, url: str, body: bytes, *, is_stream: bool) -> Answered:
-        """See Sender."""
+        """The answer, whatever its status. Raises httpx2.RequestError."""
         try:
             response: httpx2.Response = await self._client.post(
                 url, content=body, cast_to=httpx2.Response, options=self._options[is_stream]
@@ -161,5 +112,5 @@ class ProxiedSender:
         return Answered(response.status_code, response.headers.raw, response.content)
 
     async def aclose(self) -> None:
-        """See Sender."""
+        """Close all connections."""
         await self._client.close()
