@@ -195,10 +195,11 @@ def build(*images: str) -> None:
                 _make(client, name)
 
 
-def remove_containers(run: str) -> None:
-    """Remove the containers of a run, as somebody else would."""
+def remove_containers(run: str, row: str | None = None) -> None:
+    """Remove the containers of a run, or of one of its rows, as somebody else would."""
+    labels = [f"hermes-run.run={run}", *([] if row is None else [f"hermes-run.row={row}"])]
     with daemon() as client:
-        for each in client.containers(all=True, filters={"label": f"hermes-run.run={run}"}):
+        for each in client.containers(all=True, filters={"label": labels}):
             client.remove_container(each["Id"], force=True)
 
 

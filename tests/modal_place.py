@@ -56,13 +56,14 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def end_sandboxes(run: str) -> None:
-    """End the sandboxes of a run, as somebody else would."""
+def end_sandboxes(run: str, row: str | None = None) -> None:
+    """End the sandboxes of a run, or of one of its rows, as somebody else would."""
     import modal
 
     def end() -> None:
         app = modal.App.lookup("hermes-run", create_if_missing=True)
-        for box in modal.Sandbox.list(app_id=app.app_id, tags={"hermes-run.run": run}):
+        tags = {"hermes-run.run": run, **({} if row is None else {"hermes-run.row": row})}
+        for box in modal.Sandbox.list(app_id=app.app_id, tags=tags):
             box.terminate()
 
     ending = Thread(target=end)  # the SDK's blocking calls are not for an event loop's thread
