@@ -152,9 +152,21 @@ class ProviderError(RolloutError):
 
 
 class SandboxError(RolloutError):
-    """The sandbox: sandbox_start (cannot start), sandbox_lost (died), image (cannot be had)."""
+    """The sandbox: sandbox_start (cannot start), sandbox_lost (died), image (cannot be had).
+
+    Attributes:
+        why: what is wrong.
+        cure: what to do about it, or "" when `why` says that too, or nothing is known. The message has both.
+    """
 
     reason = "sandbox_lost"
+
+    def __init__(
+        self, why: str, *, reason: str | None = None, usage: Usage | None = None, cure: str = ""
+    ) -> None:
+        super().__init__(f"{why}; {cure}" if cure else why, reason=reason, usage=usage)
+        self.why = why
+        self.cure = cure
 
 
 class BrowserError(RolloutError):

@@ -78,11 +78,18 @@ async def _backend(name: str, settings: Settings, is_needed: bool) -> Check:
         return Check(name=name, works=False, why=why, cure=cure, is_needed=is_needed)
     except TimeoutError:
         why = f"it did not answer within {_BACKEND_S:g} s"
-        return Check(name=name, works=False, why=why, is_needed=is_needed)
+        cure = "see what keeps its daemon or server, and restart that"
+        return Check(name=name, works=False, why=why, cure=cure, is_needed=is_needed)
     except HermesRunError as error:
-        return Check(name=name, works=False, why=str(error), is_needed=is_needed)
+        return _broken(name, error, is_needed=is_needed)
     why = _WARNINGS.get(name, "")
     return Check(name=name, works=True, why=why, cannot=cannot, is_needed=is_needed)
+
+
+def _broken(name: str, error: HermesRunError, *, is_needed: bool) -> Check:
+    """A check that failed with a message, which says what is wrong, and after that the cure."""
+    why, _, cure = str(error).partition("; ")
+    return Check(name=name, works=False, why=why, cure=cure, is_needed=is_needed)
 
 
 async def _browser(settings: Settings, spec: Spec | None) -> Check:
@@ -108,6 +115,7 @@ def _toolsets(names: Iterable[str], settings: Settings, spec: Spec | None) -> li
             name=f"toolset {name}",
             works=name not in reasons,
             why=reasons.get(name, ""),
+            cure=f"mend that, or leave it out: --without {name}" if name in reasons else "",
             is_needed=name in drawn,
         )
         for name in names
@@ -121,7 +129,7 @@ def _key(spec: Spec, settings: Settings) -> list[Check]:
     try:
         endpoint = resolve(spec, settings, None)
     except EnvironmentStop as missing:
-        return [Check(name="key", works=False, why=str(missing), is_needed=True)]
+        return [_broken("key", missing, is_needed=True)]
     name = f"key {endpoint.api_key_env}" if endpoint.api_key is not None else "key"
     why = "" if endpoint.api_key is not None else f"none is sent to {endpoint.base_url}"
     return [Check(name=name, works=True, why=why, is_needed=True)]
@@ -134,7 +142,7 @@ def _mcp(spec: Spec) -> list[Check]:
     try:
         check_mcp_can_work(spec)
     except HermesRunError as missing:
-        return [Check(name="mcp", works=False, why=str(missing), is_needed=True)]
+        return [_broken("mcp", missing, is_needed=True)]
     return [Check(name="mcp", works=True, why="the servers are asked when a run starts", is_needed=True)]
 
 

@@ -61,8 +61,8 @@ class Box(ABC):
         """Its shell has answered. Raises SandboxError(sandbox_start)."""
 
     @abstractmethod
-    def explain(self, said: str) -> str:
-        """What the end of a failed start's message says, given its last words."""
+    def explain(self, said: str) -> tuple[str, str]:
+        """Of a failed start's last words: the end of the message, and the cure, or ""."""
 
     @abstractmethod
     def spill_folder(self) -> int:
@@ -107,7 +107,8 @@ class Box(ABC):
         text = said.decode("utf-8", "replace").strip()
         for path in (self.folder, self.ground.path):  # random, and equal failures read the same
             text = text.replace(path, "<folder>") if path else text
-        return SandboxError(f"{self.what} did not start: {why}{self.explain(text)}", reason="sandbox_start")
+        words, cure = self.explain(text)
+        return SandboxError(f"{self.what} did not start: {why}{words}", reason="sandbox_start", cure=cure)
 
     async def remove(self) -> None:
         """Remove all of it. Not to be cancelled."""

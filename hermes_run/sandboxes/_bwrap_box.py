@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 300
 _CURE = (
-    "; it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
+    "it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
     " user.max_user_namespaces=15000` (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0); inside a"
     " container, start that with --security-opt seccomp=unconfined --cap-add SYS_ADMIN; or write"
     " `sandbox: {backend: local}` into the spec (no isolation)"
@@ -97,8 +97,8 @@ class BwrapBox(NamespacedBox):
         steps = [f"echo 0 >&{entry} && exec {entry}>&- || exit 98;" for entry in group.entries]
         return " ".join([*steps, *self._machine.own_limits(self.request)])
 
-    def explain(self, said: str) -> str:
+    def explain(self, said: str) -> tuple[str, str]:
         """See Box."""
         lines = [line[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
         cure = _CURE if "namespace" in said or "uid map" in said else ""
-        return (": " + " | ".join(lines) if lines else "") + cure
+        return (": " + " | ".join(lines) if lines else ""), cure

@@ -99,9 +99,9 @@ class LocalBox(Box):
             os.close(self._watch)
             self._watch = -1
 
-    def explain(self, said: str) -> str:
+    def explain(self, said: str) -> tuple[str, str]:
         """See Box."""
-        return f": {said}" if said else ""
+        return (f": {said}" if said else ""), ""
 
     def destroy(self) -> None:
         """Kill everything that was started in it, as far as it can be found."""

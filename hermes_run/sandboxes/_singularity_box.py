@@ -181,10 +181,10 @@ class SingularityBox(NamespacedBox):
             self._life = -1
         return super().release()
 
-    def explain(self, said: str) -> str:
+    def explain(self, said: str) -> tuple[str, str]:
         """See Box."""
         lines = [_COLOUR.sub("", line).strip()[-_LONGEST_LINE:] for line in said.splitlines()[-5:]]
-        return (": " + " | ".join(lines) if lines else "") + _cure(said)
+        return (": " + " | ".join(lines) if lines else ""), _cure(said)
 
 
 def _working_directory(asked: str, workdir: str) -> str:
@@ -198,15 +198,15 @@ def _working_directory(asked: str, workdir: str) -> str:
 def _cure(said: str) -> str:
     """What to do about a start that failed so."""
     if "/bin/sh" in said and ("no such file" in said or "not found" in said):
-        return "; the image has no shell: a sandbox needs /bin/sh in its image"
+        return "the image has no shell: a sandbox needs /bin/sh in its image"
     if "exec format error" in said:
-        return "; the image is for another CPU than this machine's"
+        return "the image is for another CPU than this machine's"
     if "user namespace" in said or "userns" in said:
         return (
-            "; it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
+            "it needs unprivileged user namespaces: `sysctl -w kernel.unprivileged_userns_clone=1"
             " user.max_user_namespaces=15000` (Ubuntu: kernel.apparmor_restrict_unprivileged_userns=0), or"
             " the setuid package of apptainer"
         )
     if "mount" in said and ("denied" in said or "not permitted" in said):
-        return "; inside a container, start that with --privileged, or use the backend docker"
+        return "inside a container, start that with --privileged, or use the backend docker"
     return ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PIPES = "/run/hermes-run"
 _CURE = (
-    "; install apptainer (your system's packages, or apptainer.org), or name it in hermes.yaml:"
+    "install apptainer (your system's packages, or apptainer.org), or name it in hermes.yaml:"
     " `sandbox: {singularity_binary: /path/to/apptainer}`; or set sandbox.backend to docker"
 )
 _LOOK_S = 20
@@ -50,15 +50,17 @@ def find_binary(chosen: str | None) -> str:
         found = shutil.which(os.path.expanduser(chosen))
         if found is None:
             raise SandboxError(
-                f"sandbox.singularity_binary of hermes.yaml is {chosen}, and there is no such program{_CURE}",
+                f"sandbox.singularity_binary of hermes.yaml is {chosen}, and there is no such program",
                 reason="sandbox_start",
+                cure=_CURE,
             )
         return found
     for name in ("apptainer", "singularity"):
         found = shutil.which(name)
         if found is not None:
             return found
-    raise SandboxError(f"neither apptainer nor singularity is installed here{_CURE}", reason="sandbox_start")
+    why = "neither apptainer nor singularity is installed here"
+    raise SandboxError(why, reason="sandbox_start", cure=_CURE)
 
 
 class Machine:

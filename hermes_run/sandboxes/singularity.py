@@ -64,7 +64,7 @@ class SingularityBackend:
                 result = await box.exec("echo works", timeout_s=10)
                 missing = box.info.missing
         except SandboxError as error:
-            raise BackendMissing(f"singularity does not work here: {error}") from error
+            raise BackendMissing(f"singularity does not work here: {error.why}", cure=error.cure) from error
         if result.output != b"works\n":
             raise BackendMissing(f"a singularity sandbox answers {result.output!r} to `echo works`")
         return missing

