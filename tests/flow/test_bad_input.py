@@ -212,15 +212,18 @@ def test_a_row_with_an_image_on_a_backend_without_images_is_refused(scripted: La
     scripted.write_rows([{"prompt": "a"}, {"prompt": "b", "image": "python:3.12"}])
     refused(scripted.run(), 2, "data.jsonl:2:", "python:3.12", "sandbox.backend is bubblewrap")
     scripted.spec["sandbox"] = {"backend": "auto"}
-    refused(
-        scripted.run(),
-        2,
-        "data.jsonl:2:",
-        "python:3.12",
-        "docker",
-        "not available yet",
-        "leave the image out",
-    )
+    scripted.env["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
+    refused(scripted.run(), 4, "docker", "daemon")
+
+
+def test_a_container_backend_wants_an_image_for_every_row(scripted: Lab) -> None:
+    scripted.write_rows([{"prompt": "a"}, {"prompt": "b", "image": "python:3.12"}])
+    scripted.spec["sandbox"] = {"backend": "docker"}
+    refused(scripted.run(), 2, "rows without an image", "sandbox.image")
+    scripted.spec["sandbox"]["image"] = "/etc"
+    refused(scripted.run(), 2, "/etc", "path of this machine")
+    scripted.spec["sandbox"]["image"] = "Not An Image"
+    refused(scripted.run(), 2, "sandbox.image", "registry reference")
 
 
 OF_THE_PREDECESSOR = '{"prompt_index": 0, "conversations": [{"from": "human", "value": "a"}]}\n'
