@@ -37,17 +37,26 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     arguments = parser.parse(own)
 
     from hermes_run.spec.flags import spec_from_flags
+    from hermes_run.spec.layers import read_layers
+    from hermes_run.spec.locate import Mistakes
     from hermes_run.spec.old_commands import read_command, write_spec
+    from hermes_run.spec.shape import check_shape
 
     command = read_command(old)
     if "list_distributions" in command.own and not command.flags:
         say("# --list_distributions is a command here:\n#   hermes-run distributions")
         return 0
     if command.missing:
+        unknown = "".join(f"\n  not known: {text}" for text in command.unknown)
         raise UsageError(
-            f"the command line lacks {', '.join(command.missing)}: there is no run without\n"
+            f"the command line lacks {', '.join(command.missing)}: there is no run without{unknown}\n"
             "  usage: hermes-run convert -- --dataset_file=FILE --batch_size=N --run_name=NAME …"
         )
+    mistakes = Mistakes()
+    layers = read_layers(None, sets=(), flags=command.flags, mistakes=mistakes)
+    if layers is not None:  # a spec that no run would take is no equal
+        check_shape(layers.tree, "run-spec", mistakes)
+    mistakes.stop_if_any()
     if arguments.json:
         both = {"spec": spec_from_flags(command.flags), "no_equal": command.without_equal}
         _give(as_json(both) + "\n", arguments.out)
@@ -62,11 +71,13 @@ def _give(spec: str, out: str | None) -> None:
     if out is None:
         say(spec.rstrip("\n"))
         return
-    try:
-        with Path(out).open("x", encoding="utf-8") as stream:
-            stream.write(spec)
-    except FileExistsError:
-        raise UsageError(f"{out}: exists already; name another file, or move that away") from None
+    path = Path(out)
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{out}: exists already; name another file, or move that away")
+
+    from hermes_run.store.disk import replace_file
+
+    replace_file(path, spec.encode())
     say(f"wrote {out}\nnext: hermes-run validate {out}")
 
 

@@ -115,8 +115,10 @@ def _in_yaml(name: str) -> str:
 
 
 def _write_new(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8") as stream:
-        stream.write(text)
+    """Write a file that is not there yet, whole or not at all."""
+    from hermes_run.store.disk import replace_file
+
+    replace_file(path, text.encode())
 
 
 def _next(spec: Path, dataset: Path, made: Sequence[str]) -> str:

@@ -194,6 +194,8 @@ def _real_model(spec: Spec, command: str) -> Iterator[tuple[str, str]]:
 
 def _plan_text(plan: dict[str, Any]) -> str:
     rows = [(name, number(plan[name])) for name in ("rows", "invalid", "planned", "done", "pending")]
+    if plan["reused"]:
+        rows.append(("of them to be taken over (reuse)", number(plan["reused"])))
     lines = ["plan", columns(rows)]
     if plan["toolsets"]:
         lines += ["toolsets", columns((name, number(count)) for name, count in plan["toolsets"].items())]

@@ -66,9 +66,12 @@ class Snapshot:
         changed = difference(old, self.fields) if isinstance(old, dict) else {}
         lines = [f"  {name}: {show(a)} -> {show(b)}" for name, (a, b) in sorted(changed.items())]
         if not lines:
-            lines = [
-                "  (the run directory does not remember its fields; its spec.yaml is missing or damaged)"
-            ]
+            why = (
+                "it was made of manifests alone"
+                if "made_of" in known
+                else "its spec.yaml is missing or damaged"
+            )
+            lines = [f"  (the run directory does not remember its fields: {why})"]
         if accept:
             return [
                 "going on although the work fingerprint changed; what is pending runs under the new spec:"

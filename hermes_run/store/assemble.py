@@ -102,7 +102,7 @@ def assembling(out: Path, about: About) -> Iterator[Assembly]:
     refuse_out(out)
     layout.create_run_dir(out.parent, _CURE)
     beside = out.with_name(f".{out.name}.assembling")
-    layout.create_run_dir(beside, _CURE)
+    layout.create_run_dir(beside, _CURE, name=out)
     with layout.locked(beside):
         for left in beside.iterdir():  # of one that was killed
             if left.is_dir():
@@ -123,10 +123,7 @@ def assembling(out: Path, about: About) -> Iterator[Assembly]:
 
 def refuse_out(out: Path, sources: Sequence[Path] = ()) -> None:
     """Raises UsageError unless a run directory can be made there, outside of what it is made of."""
-    place = out.resolve()
-    for source in sources:
-        if layout.is_run_dir(source) and source.resolve() in place.parents:
-            raise UsageError(f"{out}: lies in {source}, which is only read; name another OUT")
+    refuse_inside(out, sources, "another OUT")
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already; name another OUT, or move that away")
     if not layout.is_run_name(out.name):
@@ -134,6 +131,14 @@ def refuse_out(out: Path, sources: Sequence[Path] = ()) -> None:
             f'{out}: "{out.name}" is no run name (letters, digits, ".", "_" and "-", at most 128, not '
             'beginning with "."); OUT is a run directory, and its name is the run\'s'
         )
+
+
+def refuse_inside(path: Path, sources: Sequence[Path], cure: str) -> None:
+    """Raises UsageError when a new file would lie in a run directory that is only read."""
+    place = path.resolve()
+    for source in sources:
+        if layout.is_run_dir(source) and source.resolve() in place.parents:
+            raise UsageError(f"{path}: lies in {source}, which is only read; name {cure}")
 
 
 class Assembly:

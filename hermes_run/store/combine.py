@@ -16,7 +16,7 @@ from hermes_run.store.bare import write_bare
 from hermes_run.store.gather import Gathered
 from hermes_run.store.origin import about_parts, remember_parts, warnings_of
 from hermes_run.store.parts import opened_parts
-from hermes_run.store.rows_out import RowsWish, write_rows
+from hermes_run.store.rows_out import RowsWish, refuse_rows_file, write_rows
 from hermes_run.store.unionplan import UnionPlan, rows_of_keys, rows_of_plan, union_plan
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ def _choose(
 ) -> dict[str, Any]:
     if out is not None:
         refuse_out(out, paths)
+    if rows is not None:
+        refuse_rows_file(rows.file, paths)
     with opened_parts(paths) as parts:
         first, chosen = parts[:1], _as_they_are(choose(parts))
 

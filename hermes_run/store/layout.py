@@ -57,18 +57,20 @@ def has_entries(folder: Path) -> bool:
     return any(path.stat().st_size for path in files) or any(folder.glob("batch_*.jsonl"))
 
 
-def create_run_dir(folder: Path, cure: str = "change output.dir or run_name") -> None:
-    """Make the run directory; `cure` says how another one is named.
+def create_run_dir(
+    folder: Path, cure: str = "change output.dir or run_name", *, name: Path | None = None
+) -> None:
+    """Make the run directory; `cure` says how another one is named, `name` is what errors call it.
 
     Raises UsageError or EnvironmentStop when that cannot be.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"{folder}: a file is in the way of the run directory; {cure}") from None
+        raise UsageError(f"{name or folder}: a file is in the way of the run directory; {cure}") from None
     except OSError as error:
         raise EnvironmentStop(
-            f"{folder}: the run directory cannot be made: {error.strerror}; {cure}, or mend that"
+            f"{name or folder}: the run directory cannot be made: {error.strerror}; {cure}, or mend that"
         ) from error
 
 

@@ -19,12 +19,46 @@ from hermes_run.store.entry import REUSED
 from hermes_run.store.journal import JournalView
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from hermes_run.core.contracts import Filter
     from hermes_run.store.entry import JournalLine
     from hermes_run.store.journal import Journal
+
+
+def is_reusable(entry: JournalLine, work: str) -> bool:
+    """Whether a run with this work fingerprint takes over an entry of another one, if it has its key."""
+    return entry.work == work and entry.status != Status.FAILED.value and entry.length > 0
+
+
+def count_reusable(runs: Iterable[Path], work: str, untried: Iterable[bytes]) -> int:
+    """How many of the untried rollouts (packed keys) runs would give, as far as their journals tell.
+
+    Raises UsageError when one is no run directory, or its journal is damaged.
+    """
+    left = list(untried)
+    count = len(left)
+    for run in runs:
+        view = _opened(run)
+        try:
+            left = [key for key in left if not ((entry := view.find(key)) and is_reusable(entry, work))]
+        finally:
+            view.close()
+    return count - len(left)
+
+
+def _opened(run: Path) -> JournalView:
+    source = run / layout.JOURNAL
+    if not source.is_file():
+        raise UsageError(f"reuse: {run} is no run directory: it has no {layout.JOURNAL}; take it out")
+    view = JournalView(source)
+    try:
+        view.refuse_damage()
+    except BaseException:
+        view.close()
+        raise
+    return view
 
 
 class Reuse:
@@ -54,16 +88,14 @@ class Reuse:
 
         Raises UsageError when `run` is no run directory, or its journal is damaged.
         """
-        source = run / layout.JOURNAL
-        if not source.is_file():
-            raise UsageError(f"reuse: {run} is no run directory: it has no {layout.JOURNAL}; take it out")
-        view, taken = JournalView(source), 0
+        view, taken = _opened(run), 0
         try:
-            view.refuse_damage()
             with BatchReader(run) as reader:
                 for key in pending:
                     entry = view.find(key)
-                    line = reader.read(entry) if entry is not None and self._fits(entry) else None
+                    line = (
+                        reader.read(entry) if entry is not None and is_reusable(entry, self._work) else None
+                    )
                     if entry is not None and line is not None:
                         copy_artifacts(run, self._folder, line)
                         self._append(entry, line)
@@ -72,9 +104,6 @@ class Reuse:
             view.close()
             self._finish()
         return taken
-
-    def _fits(self, entry: JournalLine) -> bool:
-        return entry.work == self._work and entry.status != Status.FAILED.value and entry.length > 0
 
     def _append(self, entry: JournalLine, line: bytes) -> None:
         if self._file is None or self._in_file == self._batch_size:

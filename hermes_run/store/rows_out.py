@@ -20,11 +20,12 @@ from hermes_run.dataset.files import read_lines
 from hermes_run.dataset.plan import Selection
 from hermes_run.dataset.rows import BadRow, parse_row
 from hermes_run.errors import UsageError
+from hermes_run.store.assemble import refuse_inside
 from hermes_run.store.disk import replacing
 from hermes_run.store.gather import find, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hermes_run.store.parts import Part
 
@@ -58,8 +59,9 @@ class _Record(msgspec.Struct, frozen=True):
 _decode = msgspec.json.Decoder(_Record).decode
 
 
-def refuse_rows_file(path: Path) -> None:
-    """Raises UsageError unless rows can be written there."""
+def refuse_rows_file(path: Path, sources: Sequence[Path] = ()) -> None:
+    """Raises UsageError unless rows can be written there, outside of what they are chosen from."""
+    refuse_inside(path, sources, "another file for --rows")
     if path.exists() or path.is_symlink():
         raise UsageError(f"{path}: exists already; name another file for --rows, or move that away")
     if path.suffix in _PACKED_SUFFIXES:
@@ -133,11 +135,12 @@ def _made_again(
         else:
             yield row
     if lost:
-        where = f"stand in {dataset}" if dataset is not None else "can be found (the run's dataset is gone)"
+        rows, stand = ("1 row", "stands") if lost == 1 else (f"{lost} rows", "stand")
+        where = f"{stand} in {dataset}" if dataset is not None else "can be found (the run's dataset is gone)"
         raise UsageError(
-            f"{lost} rows of what was chosen neither {where} nor can be made again from the records (a "
-            "failed rollout has no record, and a record holds no image, cwd, setup or files of its row); "
-            "name the dataset that holds them: --dataset FILE"
+            f"{rows} of what was chosen neither {where} nor can be made again from the records (a failed "
+            "rollout has no record, and a record holds no image, cwd, setup or files of its row); name the "
+            "dataset that holds them: --dataset FILE"
         )
 
 

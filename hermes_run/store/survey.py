@@ -57,12 +57,17 @@ def survey(runs: Iterable[Path]) -> Iterator[dict[str, Any]]:
             told |= status(run)
         except UsageError as error:
             told["error"] = str(error)
+        except OSError as error:  # another user's, in a folder of all
+            told["error"] = f"{error.filename}: {error.strerror}"
         yield told | {"last_change": _last_change(run)}
 
 
 def _last_change(run: Path) -> float | None:
     files = [run / layout.JOURNAL, run / layout.MANIFEST, run / layout.CHECKPOINT] if run.is_dir() else [run]
-    return next((path.stat().st_mtime for path in files if path.is_file()), None)
+    try:
+        return next((path.stat().st_mtime for path in files if path.is_file()), None)
+    except OSError:
+        return None
 
 
 def entries_or_lines(run: Path) -> Iterator[Entry | bytes]:

@@ -43,6 +43,22 @@ def test_a_command_line_without_a_run_is_refused_by_what_it_lacks(cli: Cli) -> N
     assert cli("convert").returncode == 2
 
 
+def test_a_value_that_no_run_would_take_is_refused_by_its_option(cli: Cli, tmp_path: Path) -> None:
+    wrong = ("--batch_size=0", "--provider_sort=speed", "--reasoning_effort=hihg", "--run_name=../x")
+    done = cli("convert", "-o", "new.yaml", "--", "--dataset_file=d.jsonl", *wrong, "--batch_size=0")
+    assert (done.returncode, done.stdout) == (2, "")
+    for option in ("--batch-size", "--provider-sort", "--reasoning-effort", "--run-name"):
+        assert option in done.stderr
+    assert 'did you mean "high"' in done.stderr
+    assert not (tmp_path / "new.yaml").exists()
+
+
+def test_a_mistyped_option_is_told_where_one_is_lacking(cli: Cli) -> None:
+    done = cli("convert", "--", "--dataset_fil=data.jsonl", *OLD[1:])
+    assert done.returncode == 2
+    assert 'not known: --dataset_fil=data.jsonl; did you mean "dataset_file"' in done.stderr
+
+
 def test_the_list_of_distributions_has_a_command_of_its_own(cli: Cli) -> None:
     done = cli("convert", "--", "python", "batch_runner.py", "--list_distributions")
     assert done.returncode == 0

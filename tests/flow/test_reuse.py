@@ -41,6 +41,20 @@ def test_equal_rollouts_are_taken_over_and_only_the_rest_is_run(lab: Lab, server
     assert sum(conversations(server).values()) == 6
 
 
+def test_a_dry_run_tells_what_will_be_taken_over_and_forecasts_the_rest(
+    lab: Lab, server: ModelServer
+) -> None:
+    other = two_runs(lab, server)
+    plan = other.run("--dry-run", "--json").json()
+    assert (plan["planned"], plan["done"], plan["pending"], plan["reused"]) == (6, 0, 6, 4)
+    assert "of them to be taken over (reuse)  4" in other.run("--dry-run").out
+    changed = other.run("--dry-run", "--json", "--set", "agent.max_turns=4").json()
+    assert (changed["pending"], changed["reused"]) == (6, 0)
+    assert other.run("-q").code == 0
+    after = other.run("--dry-run", "--json").json()
+    assert (after["pending"], after["reused"]) == (0, 0)
+
+
 def test_another_work_fingerprint_is_never_taken_over(lab: Lab, server: ModelServer) -> None:
     other = two_runs(lab, server)
     other.spec["agent"] = {"max_turns": 4}

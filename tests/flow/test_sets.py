@@ -178,6 +178,15 @@ def test_manifests_alone_make_a_run_that_says_what_it_lacks(lab: Lab) -> None:
     assert lab.call("diff", "data/bare", "data/r").code == 0
 
 
+def test_a_run_made_of_manifests_of_two_specs_says_why_it_remembers_no_fields(lab: Lab) -> None:
+    lab.spec |= {"run_name": "other", "agent": {"max_turns": 4}}
+    assert lab.run("-q").code == 1
+    done(lab, "merge", "data/r/manifest.jsonl", "data/other/manifest.jsonl", "-o", "data/both", "--renumber")
+    refused = lab.run("-q", "--run-name", "both", "--set", "samples=2")
+    assert refused.code == 2
+    assert "does not remember its fields: it was made of manifests alone" in refused.err
+
+
 def test_a_bare_run_merged_with_the_real_one_has_its_trajectories_again(lab: Lab) -> None:
     done(lab, "merge", "data/r/manifest.jsonl", "-o", "data/bare")
     assert done(lab, "merge", "data/bare", "data/r", "-o", "data/both")["without_trajectory"] == 0
@@ -257,6 +266,8 @@ WRONG = [
     (["select", "data/r", "-o", "data/x", "--status", "pending"], "has no entry"),
     (["select", "data/r", "-o", "data/x", "--where", "turn>3"], 'did you mean "turns"'),
     (["select", "data/r", "--rows", "data.jsonl"], "exists already"),
+    (["select", "data/r", "--rows", "data/r/batch_7.jsonl"], "lies in data/r, which is only read"),
+    (["subtract", "data/r", "data/r", "--rows", "data/r/x.jsonl"], "name another file for --rows"),
 ]
 
 

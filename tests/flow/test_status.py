@@ -33,6 +33,20 @@ def many(lab: Lab) -> Lab:
     return lab
 
 
+def test_a_run_that_cannot_be_read_has_its_line_and_the_others_theirs(lab: Lab) -> None:
+    lab.write_tape({"conversations": [{"turns": [{"reasoning": "r", "text": "done"}]}]})
+    lab.write_prompts("a")
+    assert lab.run("-q", "--run-name", "one").code == 0
+    assert lab.run("-q", "--run-name", "two").code == 0
+    plan = lab.folder / "data/one/plan.json"
+    plan.unlink()
+    plan.mkdir()
+    result = lab.call("status", "data")
+    assert result.code == 0, result.err
+    assert "data/one: cannot be read: data/one/plan.json: " in result.out
+    assert "data/two" in result.out
+
+
 def test_all_runs_under_a_folder_are_one_table(many: Lab) -> None:
     result = many.call("status", "data")
     assert result.code == 0, result.err
