@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -201,6 +202,16 @@ def remove_containers(run: str, row: str | None = None) -> None:
     with daemon() as client:
         for each in client.containers(all=True, filters={"label": labels}):
             client.remove_container(each["Id"], force=True)
+
+
+def remove(*names: str) -> None:
+    """Remove images from the daemon's store, those that are there."""
+    from docker.errors import ImageNotFound
+
+    with daemon() as client:
+        for name in names:
+            with suppress(ImageNotFound):
+                client.remove_image(name, force=True)
 
 
 def _make(client: APIClient, name: str) -> None:

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMED = 3
+_AUTO = (
+    "sandbox.backend is auto, which never falls back to running on the host. If you trust what the model "
+    "will do, say so: --set sandbox.backend=local"
+)
+_AUTO_WITH_IMAGES = (
+    "sandbox.backend is auto, which takes for prompts with an image the container backend of hermes.yaml "
+    "(`sandbox: {container: docker}`, or singularity); `hermes-run doctor` says which works here"
+)
 
 
 def backend_name(spec: Spec, settings: Settings, image: str) -> str:
@@ -118,10 +126,8 @@ async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[st
             missing[name] = await backend.check()
         except BackendMissing as error:
             if spec.sandbox.backend == "auto":
-                raise BackendMissing(
-                    f"{error}\nsandbox.backend is auto, which never falls back to running on the host. If "
-                    "you trust what the model will do, say so: --set sandbox.backend=local"
-                ) from error
+                has_images = any(each.uses_images for each in backends.values())
+                raise BackendMissing(f"{error}\n{_AUTO_WITH_IMAGES if has_images else _AUTO}") from error
             raise
     return missing
 

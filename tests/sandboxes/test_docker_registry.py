@@ -74,7 +74,7 @@ def _forget(*names: str) -> None:
     with images.daemon() as client:
         for name in set(names):
             try:
-                client.remove_image(name, force=True)
+                client.remove_image(name.removeprefix("docker://"), force=True)
             except APIError:
                 continue
 
