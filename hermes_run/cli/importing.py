@@ -117,8 +117,17 @@ def _notes(account: dict[str, Any], dataset: str | None) -> Iterator[str]:
     if account["other_tools"]:
         names = ", ".join(account["other_tools"])
         yield f"tools that hermes-run has not, with their counts in imported.json: {names}"
+    invalid = account["outcomes"]["invalid"]
+    if invalid:
+        rows = count_of(invalid, "row")
+        yield f"{rows} of {dataset} cannot be run; `hermes-run validate` of the spec says why"
     missing = account["checkpoint_completed"] - account["in_plan"]
-    if missing > 0 and dataset:
+    if dataset and account["adopted"] and not account["in_plan"]:
+        yield (
+            f"{dataset} has the prompt of no record: is it the dataset of this run, and is the prompt in the "
+            "column that --prompt-field names?"
+        )
+    elif missing > 0 and dataset:
         yield (
             f"its checkpoint calls {number(account['checkpoint_completed'])} prompts completed, and has no "
             f"record of {number(missing)} of them (it drops what has no reasoning, dead providers included)"

@@ -56,6 +56,7 @@ def adopt(
             matching = match_alone(plan, old.sightings)
         else:
             plan = make_plan(dataset, Selection(prompt_field), skip_bad_rows=True)
+            _refuse_all_bad(plan, dataset)
             matching = match_rows(plan, old.sightings, old.other_tools)
         with assembling(out, _about(old)) as new:
             new.set_plan(plan_file(plan), plan.packed_keys)
@@ -68,6 +69,16 @@ def adopt(
             details = account | {"set_aside_pieces": old.aside, "system_turns": _system_turns(old)}
             replace_file(new.folder / ACCOUNT, msgspec.json.format(msgspec.json.encode(details)) + b"\n")
     return account
+
+
+def _refuse_all_bad(plan: Plan, dataset: Path) -> None:
+    """Raises UsageError when no row of the dataset can be run: it is not the one that was meant."""
+    if plan.rows and len(plan.invalid) == plan.rows:
+        first = plan.invalid[0]
+        raise UsageError(
+            f"{dataset}: no row of it can be run (line {first.line}: {first.reason}); name the dataset of "
+            "this run, and the column that holds the prompt: --prompt-field NAME"
+        )
 
 
 def _about(old: Predecessor) -> About:

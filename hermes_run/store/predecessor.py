@@ -119,6 +119,10 @@ class Predecessor:
         self._named: Counter[str] = Counter()
         self._known: set[str] = set()
         self._files: dict[str, int] = {}
+        if not folder.is_dir():
+            raise UsageError(
+                f"{folder}: no folder; DIR is a run directory of hermes-agent, such as data/NAME"
+            )
         statistics = layout.read_json(folder / layout.STATISTICS)
         size = statistics.get("batch_size")
         self.batch_size = size if type(size) is int and 0 < size < 1_000_000 else 0
@@ -218,8 +222,6 @@ def files_of(folder: Path) -> list[Path]:
 
     Raises UsageError when the folder is none of the predecessor's.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no folder; DIR is a run directory of hermes-agent, such as data/NAME")
     if (folder / layout.JOURNAL).exists() or (folder / layout.PLAN_KEYS).exists():
         raise UsageError(f"{folder}: is a run directory of hermes-run already; there is nothing to import")
     batches = [(int(name[1]), path) for path in folder.iterdir() if (name := _BATCH.fullmatch(path.name))]

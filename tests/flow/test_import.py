@@ -231,6 +231,15 @@ def test_rows_that_cannot_be_run_count_as_invalid(lab: Lab, old: Old) -> None:
     assert (account["rows"], account["outcomes"]["invalid"], account["pending"]) == (3, 1, 1)
 
 
+def test_a_dataset_of_another_run_is_told(lab: Lab, old: Old) -> None:
+    old.write_files({"batch_0.jsonl": line(0, "p", 0)})
+    lab.write_rows([{"prompt": "another"}, {"prompt": ""}], "another.jsonl")
+    done = lab.call("import", str(old.run_dir), "--dataset", "another.jsonl")
+    assert done.code == 0, done.err
+    assert "another.jsonl has the prompt of no record" in done.out
+    assert "1 row of another.jsonl cannot be run" in done.out
+
+
 def test_a_second_spec_is_refused_once_the_first_has_run(lab: Lab, old: Old, server: ModelServer) -> None:
     old.write_dataset(["p", "q"])
     old.write_files({"batch_0.jsonl": line(0, "p", 0)})
@@ -283,6 +292,11 @@ def test_the_place_that_is_chosen_is_free(lab: Lab, old: Old) -> None:
         (("old/my_run", "-o", "empty"), "exists already"),
         (("old/my_run", "-o", "new/.name"), "is no run name"),
         (("old/my_run", "-o", "new/name", "--dataset", "none.jsonl"), "none.jsonl"),
+        (("old/my_run/batch_0.jsonl",), "no folder; DIR is a run directory of hermes-agent"),
+        (
+            ("old/my_run", "-o", "new/name", "--dataset", "other.jsonl"),
+            "other.jsonl: no row of it can be run (line 1",
+        ),
         ((), "dir"),
     ],
 )
@@ -291,6 +305,7 @@ def test_what_cannot_be_imported_is_refused(lab: Lab, old: Old, words: tuple[str
     for name in ("empty", "ours"):
         (lab.folder / name).mkdir()
     (lab.folder / "ours" / "journal.jsonl").touch()
+    (lab.folder / "other.jsonl").write_text('{"text": "p"}\n')
     before = bytes_of(old.run_dir)
     done = lab.call("import", *words)
     assert done.code == 2, done.err
