@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from msgspec import Struct
 
 from hermes_run.errors import HermesRunError, ToolError
 from hermes_run.spec.model import McpServer
+from hermes_run.tools.last_words import LastWords
 from hermes_run.tools.mcp_inside import InsideServer, streams
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Connection:
             asyncio.Queue()
         )
         self._task: asyncio.Task[None] | None = None
+        self._words: LastWords | None = None
 
     async def list_tools(self) -> list[Any]:
         """The SDK's Tools of the server. Raises ToolError."""
@@ -105,7 +106,7 @@ class Connection:
             raise
         if answer.done():
             return answer.result()
-        raise _reason(task.exception())
+        raise _reason(task.exception(), self._words.line if self._words is not None else "")
 
     async def _live(self, jobs: asyncio.Queue[Any]) -> None:
         from mcp import ClientSession, MCPError
@@ -153,8 +154,9 @@ class Connection:
                 env=self._reach.variables,
                 cwd=self._reach.folder,
             )
-            with open(os.devnull, "w") as nowhere:  # noqa: ASYNC230, PTH123 - a device
-                async with stdio_client(parameters, errlog=nowhere) as both:
+            async with LastWords() as words:
+                self._words = words
+                async with stdio_client(parameters, errlog=words.stream) as both:
                     yield both
 
     @asynccontextmanager
@@ -179,8 +181,11 @@ class Connection:
             self._task = None
 
 
-def _reason(error: BaseException | None) -> HermesRunError:
-    """What a model is told, or what ends the rollout, of the failure of a connection."""
+def _reason(error: BaseException | None, last_words: str) -> HermesRunError:
+    """What a model is told, or what ends the rollout, of the failure of a connection.
+
+    `last_words` are those of a server outside the sandbox.
+    """
     while isinstance(error, BaseExceptionGroup):
         ours = error.subgroup(HermesRunError)
         error = (ours or error).exceptions[0]
@@ -189,4 +194,5 @@ def _reason(error: BaseException | None) -> HermesRunError:
     text = str(getattr(error, "message", "")) or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError):
         text = f"there is no command {error.filename}"
-    return ToolError(f"it cannot be reached or has ended: {text.splitlines()[0][:300]}")
+    said = f": {last_words}" if last_words else ""
+    return ToolError(f"it cannot be reached or has ended: {text.splitlines()[0][:300]}{said}")

@@ -154,7 +154,20 @@ def test_a_server_on_the_host_wants_leave(lab: Lab) -> None:
     assert result.code == 0, result.err
     first, died, again = results(lab)
     assert (first["structured"], again["structured"]) == ({"total": 4}, {"total": 5})
-    assert "MCP server mine: it cannot be reached or has ended" in died["error"]
+    assert (
+        died["error"] == "MCP server mine: it cannot be reached or has ended: Connection closed: out of order"
+    )
+
+
+def test_last_words_of_a_server_on_the_host_are_told_without_its_secrets(lab: Lab) -> None:
+    said = "import os, sys; sys.exit('Traceback\\nno such table, ' + os.environ['MY_TOKEN'] + '\\n')"
+    server = {"name": "mine", "command": sys.executable, "args": ["-c", said], "host": True}
+    lab.env["MY_TOKEN"] = "s3cret-value"
+    prepare(lab, {**server, "env": ["MY_TOKEN"]}, made=calls())
+    result = lab.run("--allow-host-code")
+    assert result.code == 2
+    assert "has ended: Connection closed: no such table, [redacted]" in result.err
+    assert "s3cret" not in result.err + (lab.run_dir / "run.log").read_text()
 
 
 @contextmanager
