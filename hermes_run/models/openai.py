@@ -153,8 +153,8 @@ class OpenAIClient:
                 answer = await self._sender.post(endpoint.address, body, is_stream=is_stream)
         except TimeoutError:
             limit_s = self.config.request_timeout_s
-            raise Unusable(
-                Verdict("retry", f"no reply within {limit_s:g} s (model.request_timeout_s)")
+            raise Unusable(  # what was being written may be billed
+                Verdict("retry", f"no reply within {limit_s:g} s (model.request_timeout_s)"), UNKNOWN_USAGE
             ) from None
         except self._failures as error:
             raise self._unusable(error) from None

@@ -70,9 +70,10 @@ class Prices:
         price = self.of(*(name for name in (served, asked) if name))
         if price is None or not usage.calls_without_cost:
             return usage
+        silent = usage.calls_without_usage  # those have no cost either
+        telling = usage.calls - silent
         cost = price.of(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
-        cost *= usage.calls_without_cost / usage.calls  # of the others it was reported
-        silent = usage.calls_without_usage
+        cost *= max(0, usage.calls_without_cost - silent) / max(1, telling)  # of the others it was reported
         if silent and not price.flat:
             sent, came = (silent * length // _CHARS_PER_TOKEN for length in chars)
             cost += price.of(sent, came)

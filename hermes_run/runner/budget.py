@@ -4,11 +4,16 @@ What a rollout may come to is the most that one has come to so far (in this run,
 too), at least its own limit (`limits.prompt_cost`, `limits.prompt_tokens`) where there is one. Before
 anything is known one rollout runs alone. So the run ends within its budget unless a rollout comes to
 more than every one before it; a rollout's own limit makes that impossible.
+
+Calls that did not tell their amount (a reply that broke off has no bill) are taken to come to what the
+others of their rollout came to, else those of the run. Where more calls are silent than tell, nobody can
+keep the limit, and the run stops.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -44,11 +49,14 @@ class Cap:
 
     Attributes:
         name: key of the spec.
-        limit: of the run.
+        limit: of the run; without end where only rollouts have one.
         own: of a rollout, or None.
         spent: by rollouts that are over.
         largest: the most that one of them came to.
-        unknown: whether calls were made whose amount nobody told.
+        told: what the calls that told it came to, those of earlier processes too.
+        telling: how many they are.
+        silent: how many calls of this process told nothing.
+        tellers: how many told it.
     """
 
     name: str
@@ -57,15 +65,46 @@ class Cap:
     own: float | None = None
     spent: float = 0.0
     largest: float = 0.0
-    unknown: bool = False
+    told: float = 0.0
+    telling: int = 0
+    silent: int = 0
+    tellers: int = 0
 
     def of(self, usage: Usage) -> float:
-        """The amount of a usage."""
+        """The amount of a usage, with what its silent calls are taken to have come to."""
+        told, silent = self._told(usage), self._silent(usage)
+        telling = usage.calls - silent
+        if silent <= 0:
+            return told
+        per_call = told / telling if telling > 0 else self.told / self.telling if self.telling else 0.0
+        return told + silent * per_call
+
+    def begin(self, before: Usage, largest: float) -> None:
+        """What the run has used before."""
+        self.told, self.telling = self._told(before), max(0, before.calls - self._silent(before))
+        self.spent, self.largest = self.of(before), largest
+
+    def settle(self, used: Usage) -> None:
+        """A rollout is over."""
+        silent = self._silent(used)
+        self.silent += silent
+        self.tellers += max(0, used.calls - silent)
+        self.told += self._told(used)
+        self.telling += max(0, used.calls - silent)
+        amount = self.of(used)
+        self.spent += amount
+        self.largest = max(self.largest, amount)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether so few calls tell their amount that the limit cannot be kept."""
+        return self.silent > self.tellers
+
+    def _told(self, usage: Usage) -> float:
         return usage.cost if self.unit == "USD" else usage.total_tokens
 
-    def is_unknown(self, usage: Usage) -> bool:
-        """Whether a part of a usage has no amount."""
-        return bool(usage.calls_without_cost if self.unit == "USD" else usage.calls_without_usage)
+    def _silent(self, usage: Usage) -> int:
+        return usage.calls_without_cost if self.unit == "USD" else usage.calls_without_usage
 
     def estimate(self, others: float) -> float | None:
         """What one more rollout may come to, given the most of those in flight; None before any is known."""
@@ -99,14 +138,9 @@ class Budget:
         self._ledger = ledger
         self._in_flight: list[Purse] = []
         self._changed = asyncio.Condition()
-        self._caps: list[Cap] = []
-        if limits.total_cost is not None:
-            self._caps.append(Cap("limits.total_cost", "USD", limits.total_cost, limits.prompt_cost))
-        if limits.total_tokens is not None:
-            self._caps.append(Cap("limits.total_tokens", "tokens", limits.total_tokens, limits.prompt_tokens))
+        self._caps = _caps_of(limits)
         for cap in self._caps:
-            cap.spent = cap.of(before or Usage())
-            cap.largest = largest[0] if cap.unit == "USD" else largest[1]
+            cap.begin(before or Usage(), largest[0] if cap.unit == "USD" else largest[1])
 
     @asynccontextmanager
     async def place_for(self, task: PromptTask) -> AsyncIterator[Purse]:
@@ -143,18 +177,17 @@ class Budget:
     def _settle(self, purse: Purse) -> None:
         self._in_flight.remove(purse)
         for cap in self._caps:
-            used = cap.of(purse.used)
-            cap.spent += used
-            cap.largest = max(cap.largest, used)
-            cap.unknown = cap.unknown or cap.is_unknown(purse.used)
+            cap.settle(purse.used)
 
     def _obstacle(self) -> str | None:
         """Why no rollout can begin now; None when one can."""
         for cap in self._caps:
+            if cap.is_unknown:
+                return self._why_unknown(cap)
+            if cap.limit == math.inf:
+                continue
             uses = [cap.of(purse.used) for purse in self._in_flight]
             estimate = cap.estimate(max(uses, default=0.0))
-            if cap.unknown:
-                return self._why_unknown(cap)
             if estimate is None:
                 if self._in_flight or cap.spent >= cap.limit:
                     return self._why_full(cap, 0.0)
@@ -175,9 +208,24 @@ class Budget:
 
     def _why_unknown(self, cap: Cap) -> str:
         if cap.unit == "USD":
-            cure = "add the model to `prices` in hermes.yaml, or set limits.total_tokens instead"
+            instead = cap.name.replace("cost", "tokens")
+            cure = f"add the model to `prices` in hermes.yaml, or set {instead} instead"
             return f"{cap.name} cannot be kept: the endpoint does not say what its calls cost; {cure}"
         return (
             f"{cap.name} cannot be kept: the endpoint does not say how many tokens its calls take; "
             "take the limit out, or use an endpoint that reports usage"
         )
+
+
+def _caps_of(limits: LimitsSpec) -> list[Cap]:
+    """The limits that there are; a rollout's own one can be kept only where calls tell their amount."""
+    caps = []
+    for unit, total, own in (
+        ("USD", limits.total_cost, limits.prompt_cost),
+        ("tokens", limits.total_tokens, limits.prompt_tokens),
+    ):
+        if total is not None or own is not None:
+            whose = "prompt" if total is None else "total"
+            name = f"limits.{whose}_{'cost' if unit == 'USD' else 'tokens'}"
+            caps.append(Cap(name, unit, math.inf if total is None else total, own))
+    return caps

@@ -156,6 +156,50 @@ def test_a_limit_of_money_that_nobody_can_keep_stops_the_run_after_one_rollout(t
         assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("limits", [{"total_cost": 10.0}, {"total_tokens": 100_000}, {"prompt_cost": 5.0}])
+def test_replies_that_break_off_now_and_then_do_not_end_a_run_with_a_budget(
+    tmp_path: Path, limits: dict[str, float]
+) -> None:
+    respond = billed(turns(3), lambda _: PER_CALL)
+
+    def breaks_off(request: Request) -> Answer:
+        return replace(respond(request), drop="middle" if len(server.requests) % 8 == 5 else "")
+
+    with ModelServer() as server:
+        server.respond = breaks_off
+        lab = lab_at(server, tmp_path, 12, **limits)
+        done = lab.run()
+        assert (done.code, lab.statuses()) == (0, {"completed": 12}), done.err
+        assert lab.statistics()["cost_unknown"] > 0
+
+
+def test_what_broke_off_is_taken_to_have_cost_what_the_others_of_its_rollout_did(tmp_path: Path) -> None:
+    respond = billed(turns(1), lambda _: PER_CALL)
+
+    def breaks_off(request: Request) -> Answer:
+        tries = len(server.asked(request.prompt))
+        return replace(respond(request), drop="middle" if tries == 1 else "")
+
+    with ModelServer() as server:
+        server.respond = breaks_off
+        lab = lab_at(server, tmp_path, 12, total_cost=0.1)
+        assert lab.run().code == 5
+        assert len(server.requests) == 10
+        assert lab.statuses() == {"completed": 5}
+        assert lab.run().code == 5
+        assert len(server.requests) == 10
+
+
+@pytest.mark.parametrize("limit", ["prompt_cost", "prompt_tokens"])
+def test_a_rollouts_own_limit_that_nobody_can_keep_stops_the_run(tmp_path: Path, limit: str) -> None:
+    with billing(billed(turns(2), lambda _: None)) as server:
+        lab = lab_at(server, tmp_path, 20, **{limit: 1})
+        stopped = lab.run()
+        assert stopped.code == 5
+        assert f"limits.{limit} cannot be kept" in stopped.err
+        assert len(server.requests) <= 4 * 2
+
+
 def test_an_endpoint_known_to_tell_no_costs_is_refused_before_the_run(tmp_path: Path) -> None:
     lab = Lab(tmp_path, {"limits": {"total_cost": 5}, "sandbox": {"backend": "local"}})
     lab.write_prompts("x")

@@ -236,7 +236,9 @@ def test_nothing_but_rate_limits_for_long_stops_the_run(server: ModelServer) -> 
 
 def test_a_hang_is_a_retryable_error(server: ModelServer, ask: Ask) -> None:
     server.script("[a]", Answer(drop="hang"), says("fine"))
-    assert ask("[a]", request_timeout_s=0.3).message.text == "fine"
+    reply = ask("[a]", request_timeout_s=0.3)
+    assert reply.message.text == "fine"
+    assert (reply.usage.calls, reply.usage.calls_without_usage) == (2, 1)  # what was cut off may be billed
     server.script("[b]", Answer(drop="hang"))
     with pytest.raises(ProviderError, match=r"no reply within 0\.2 s .* \(5 attempts\)"):
         ask("[b]", request_timeout_s=0.2)

@@ -67,3 +67,10 @@ def test_a_subscription_costs_nothing_more_and_that_is_known() -> None:
 def test_billed_retries_whose_cost_is_known_are_not_priced_again() -> None:
     usage = counted(0.25) + counted()
     assert priced(usage).known_cost == pytest.approx(0.25 + 1.55)
+
+
+def test_a_retry_that_told_nothing_adds_its_estimate_and_no_share_of_the_others() -> None:
+    told, silent = counted(0.25), priced(SILENT)
+    usage = priced(told + SILENT)
+    assert usage.known_cost == pytest.approx(0.25 + silent.cost)
+    assert priced(counted() + SILENT).known_cost == pytest.approx(1.55 + silent.cost)
