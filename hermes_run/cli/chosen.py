@@ -52,7 +52,7 @@ def tell(found: dict[str, Any], arguments: argparse.Namespace) -> None:
         complain(f"warning: {text}")
     lines = [f"{count_of(found['chosen'], 'rollout')} chosen"]
     if found["out"] is not None:
-        lines += [found["out"], account(found)]
+        lines += [found["out"], *filter(None, [account(found)])]
     if "rows_file" in found:
         made = found["made_again"]
         lines.append(

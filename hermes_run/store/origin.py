@@ -49,6 +49,17 @@ def remember_parts(about: About, parts: Sequence[Part], works: set[str]) -> None
     about.spec = about.spec | {MEMORY: memory}
 
 
+def _first_has_all_rows(parts: Sequence[Part]) -> bool:
+    """Whether the plan that spec.yaml stands for holds every row of the others."""
+    first, *others = (part for part in parts if part.plan is not None)
+    rows = set(_contents(first))
+    return all(rows.issuperset(_contents(other)) for other in others)
+
+
+def _contents(part: Part) -> Iterator[bytes]:
+    return (part.keys[at : at + 16] for at in range(0, len(part.keys), 16))
+
+
 def warnings_of(parts: Sequence[Part], works: set[str], lines_elsewhere: int) -> Iterator[str]:
     """What a person should know of a run that was put together."""
     for part in parts:
@@ -59,7 +70,7 @@ def warnings_of(parts: Sequence[Part], works: set[str], lines_elsewhere: int) ->
             "and `works` in statistics.json counts them"
         )
     hashes = {(part.plan.dataset_hash, part.plan.selection.prompt_field) for part in parts if part.plan}
-    if len(hashes) > 1:
+    if len(hashes) > 1 and not _first_has_all_rows(parts):
         yield (
             "the parts were made of different datasets: spec.yaml names the first one's, and running it "
             "plans only the rows of that; give it a dataset that holds all rows to go on with all"

@@ -127,6 +127,15 @@ def test_the_better_outcome_is_taken_and_what_had_failed_stays_retriable(lab: La
     assert lines_in_batches(both) == 6
 
 
+def test_other_datasets_are_warned_of_only_where_they_have_rows_that_the_first_has_not(lab: Lab) -> None:
+    done(lab, "select", "data/r", "--status", "failed", "--rows", "again.jsonl", "-o", "data/none")
+    assert lab.run("-q", "--run-name", "again", "--dataset-file", "again.jsonl").code == 1
+    more = done(lab, "merge", "data/again", "data/r", "-o", "data/x")["warnings"]
+    assert any("made of different datasets" in text for text in more)
+    assert done(lab, "merge", "data/r", "data/again", "-o", "data/y")["warnings"] == []
+    resumed(lab, "y", code=1)
+
+
 def test_merging_the_other_way_round_gives_the_same_manifest(lab: Lab, tmp_path: Path) -> None:
     other = ran(tmp_path / "other", ROWS[1:4], tape=WELL, code=0)
     for out, parts in (("ab", ("data/r", str(other.run_dir))), ("ba", (str(other.run_dir), "data/r"))):
