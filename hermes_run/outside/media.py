@@ -105,7 +105,7 @@ class Media:
         )
         if not isinstance(url, str):
             raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer")
-        return _picture(await self._fetched(url, source), source, Usage())
+        return _picture(await self._fetched(url, source), source, _usage(None, source))
 
     async def speak(self, text: str, kind: str) -> Made:
         """See `Outside.speak`."""
@@ -123,7 +123,7 @@ class Media:
         if not answer.content or media_type in ("application/json", "text/html"):
             raise MediaFailed(f"{source.name} gave no sound", "bad_answer")
         types = {"mp3": "audio/mpeg", "wav": "audio/wav", "opus": "audio/ogg"}
-        return Made(answer.content, types[kind], source.name)
+        return Made(answer.content, types[kind], source.name, _usage(None, source))
 
     def _source(self, section: str) -> MediaSource:
         found = find_source(section, self._settings)
@@ -253,14 +253,16 @@ def _said(answer: dict[str, Any]) -> str:
 
 
 def _usage(said: Any, source: MediaSource) -> Usage:
-    """What a call used, where the endpoint tells; its cost as it tells, else by hermes.yaml's price."""
-    if not isinstance(said, dict):
-        return Usage()
+    """What a call used, where the endpoint tells; its cost as it tells, else by hermes.yaml's price.
+
+    What nobody tells is unknown and counted so, never nothing.
+    """
+    said, price = said if isinstance(said, dict) else {}, source.price or {}
     prompt = _count(said.get("prompt_tokens", said.get("input_tokens")))
     completion = _count(said.get("completion_tokens", said.get("output_tokens")))
     if not prompt and not completion:
-        return Usage()
-    cost, price = said.get("cost"), source.price or {}
+        return Usage(calls=1, calls_without_usage=1, calls_without_cost=0 if price.get("flat") else 1)
+    cost = said.get("cost")
     if isinstance(cost, bool) or not isinstance(cost, int | float):
         cost = None
         if price.get("flat"):

@@ -102,6 +102,10 @@ def test_a_picture_is_drawn_looked_at_and_spoken_of(lab: Lab, server: ModelServe
     (line,) = lab.lines()
     assert line["metadata"]["usage"]["prompt_tokens"] >= 200
     assert line["metadata"]["usage"]["cost"] == pytest.approx(2 * (100 * 10 + 7 * 100) / 1e6)
+    used = line["metadata"]["usage"]
+    assert (used["calls_without_usage"], used["calls_without_cost"]) == (3, 3)  # unknown, never zero
+    (entry,) = lab.entries().values()
+    assert entry["cost"] is None
     assert line["tool_stats"]["vision_analyze"] == {"count": 2, "success": 2, "failure": 0}
     everything = b"".join(path.read_bytes() for path in lab.run_dir.rglob("*") if path.is_file())
     assert b"k3y-of" not in everything
