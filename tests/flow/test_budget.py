@@ -162,12 +162,13 @@ def test_replies_that_break_off_now_and_then_do_not_end_a_run_with_a_budget(
 ) -> None:
     respond = billed(turns(3), lambda _: PER_CALL)
 
-    def breaks_off(request: Request) -> Answer:
-        return replace(respond(request), drop="middle" if len(server.requests) % 8 == 5 else "")
+    with ModelServer() as flaky:
 
-    with ModelServer() as server:
-        server.respond = breaks_off
-        lab = lab_at(server, tmp_path, 12, **limits)
+        def breaks_off(request: Request) -> Answer:
+            return replace(respond(request), drop="middle" if len(flaky.requests) % 8 == 5 else "")
+
+        flaky.respond = breaks_off
+        lab = lab_at(flaky, tmp_path, 12, **limits)
         done = lab.run()
         assert (done.code, lab.statuses()) == (0, {"completed": 12}), done.err
         assert lab.statistics()["cost_unknown"] > 0
@@ -176,18 +177,19 @@ def test_replies_that_break_off_now_and_then_do_not_end_a_run_with_a_budget(
 def test_what_broke_off_is_taken_to_have_cost_what_the_others_of_its_rollout_did(tmp_path: Path) -> None:
     respond = billed(turns(1), lambda _: PER_CALL)
 
-    def breaks_off(request: Request) -> Answer:
-        tries = len(server.asked(request.prompt))
-        return replace(respond(request), drop="middle" if tries == 1 else "")
+    with ModelServer() as flaky:
 
-    with ModelServer() as server:
-        server.respond = breaks_off
-        lab = lab_at(server, tmp_path, 12, total_cost=0.1)
+        def breaks_off(request: Request) -> Answer:
+            tries = len(flaky.asked(request.prompt))
+            return replace(respond(request), drop="middle" if tries == 1 else "")
+
+        flaky.respond = breaks_off
+        lab = lab_at(flaky, tmp_path, 12, total_cost=0.1)
         assert lab.run().code == 5
-        assert len(server.requests) == 10
+        assert len(flaky.requests) == 10
         assert lab.statuses() == {"completed": 5}
         assert lab.run().code == 5
-        assert len(server.requests) == 10
+        assert len(flaky.requests) == 10
 
 
 @pytest.mark.parametrize("limit", ["prompt_cost", "prompt_tokens"])
@@ -213,9 +215,7 @@ def test_an_endpoint_known_to_tell_no_costs_is_refused_before_the_run(tmp_path: 
 
 def test_workers_all_run_while_the_budget_is_far(tmp_path: Path) -> None:
     """After the first rollout, which tells what one takes, nothing waits for the budget."""
-    with billing(
-        billed(lambda _: says("done", reasoning="r", delay_s=0.3), lambda _: PER_CALL)
-    ) as server:
+    with billing(billed(lambda _: says("done", reasoning="r", delay_s=0.3), lambda _: PER_CALL)) as server:
         lab = lab_at(server, tmp_path, 17, total_cost=100.0)
         lab.spec["workers"] = 16
         started = time.monotonic()
