@@ -13,6 +13,7 @@ from hermes_run.tools.snapshots import element
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_KEYS = "Enter, Tab, Escape, ArrowDown, PageDown, a letter, or keys together such as Control+A"
 _MS = ACTION_TIMEOUT_S * 1000 / 2
 _SCROLL = """(way) => {
   const tall = (e) => e.scrollHeight > e.clientHeight + 1
@@ -94,8 +95,8 @@ class BrowserPress(BrowserTool):
         page = await self._browsing.visited()
         key = arguments["key"]
         if not key or len(key) > 60:
-            raise ToolError("key names no key; write Enter, Tab, Escape, ArrowDown, a letter, Control+A")
-        await self._browsing.do(page.keyboard.press(key))
+            raise ToolError(f"key names no key; write {_KEYS}")
+        await self._browsing.do(page.keyboard.press(key), cure=f"write {_KEYS}")
         return await self._browsing.after(page, pressed=key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_run.core.contracts import ToolSpec
@@ -46,7 +47,10 @@ class BrowserNavigate(BrowserTool):
     )
 
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Open. Result: `success`, `url`, `title`, `snapshot`, `element_count`, `status`, `happened`."""
+        """Open. Result: `success`, `url`, `title`, `snapshot`, `element_count`, `status`, `happened`.
+
+        With a status of 400 or more `success` is false and `error` says so; the server's page is shown.
+        """
         url = arguments["url"].strip()
         if "://" not in url and not url.lower().startswith(("data:", "javascript:", "about:", "file:")):
             url = f"https://{url}"
@@ -65,7 +69,9 @@ class BrowserNavigate(BrowserTool):
             return await self._browsing.after(page, snapshot="", element_count=0)
         shown = await snapshot_of(self._browsing, page, full=False)
         status = {"status": response.status} if response is not None else {}
-        return await self._browsing.result(page, **shown, **status)
+        result = await self._browsing.result(page, **shown, **status)
+        failure = _failure(response.status) if response is not None else ""
+        return {**result, "success": False, "error": failure} if failure else result
 
     async def _open(self, page: Page, url: str, *, is_again: bool = False) -> Response | None:
         """Go there. None for what is no page: a download, or one that closed itself."""
@@ -100,6 +106,16 @@ class BrowserNavigate(BrowserTool):
                 return refused
         code = name[1] if name is not None else "no answer"
         return f"the page cannot be opened: {_MEANINGS.get(code, code)}; check the address or try another"
+
+
+def _failure(status: int) -> str:
+    """What an HTTP status says went wrong, or ""."""
+    if status < 400:
+        return ""
+    phrase = next((f" ({known.phrase})" for known in HTTPStatus if known == status), "")
+    return (
+        f"the server answered HTTP {status}{phrase}; its page is in snapshot, or try another address"
+    )
 
 
 class BrowserSnapshot(BrowserTool):

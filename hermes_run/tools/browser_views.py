@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _MOST_IMAGES = 100
 _MOST_VALUE_CHARS = 10_000
 _MOST_MARKS = 200
+_MEND = "look at the expression again, and at the page with a new browser_snapshot"
 _IMAGES = """(most) => Array.from(document.images).filter(i => i.currentSrc || i.src).slice(0, most)
 .map(i => ({
   src: String(i.currentSrc || i.src).slice(0, 500), alt: String(i.alt || '').slice(0, 500),
@@ -95,7 +96,7 @@ class BrowserConsole(BrowserTool):
         expression = arguments.get("expression", "")
         value: dict[str, Any] = {}
         if expression.strip():
-            text = await self._browsing.do(page.evaluate(_EVALUATE, expression))
+            text = await self._browsing.do(page.evaluate(_EVALUATE, expression), cure=_MEND)
             left = (
                 f" … [{len(text) - _MOST_VALUE_CHARS} more characters]"
                 if len(text) > _MOST_VALUE_CHARS

@@ -38,6 +38,7 @@ DOWNLOAD_TIMEOUT_S = 30.0
 MOST_DOWNLOAD = 20 * 2**20
 DOWNLOADS = "downloads"
 DOWNLOADS_AT_ONCE = 3
+LOOK_AGAIN = "take a new browser_snapshot"
 MOST_DOWNLOADS = 50
 
 _MOST_NOTES = 20
@@ -98,8 +99,10 @@ class Browsing:
             raise ToolError(f"{why}; open one with browser_navigate{self._told_so_far()}")
         return page
 
-    async def do(self, work: Awaitable[Any], timeout_s: float = ANSWER_TIMEOUT_S) -> Any:
-        """Wait for the browser, not for ever.
+    async def do(
+        self, work: Awaitable[Any], timeout_s: float = ANSWER_TIMEOUT_S, cure: str = LOOK_AGAIN
+    ) -> Any:
+        """Wait for the browser, not for ever. `cure` is what to do about what it says went wrong.
 
         Raises ToolError for what went wrong, BrowserError when the browser is gone.
         """
@@ -111,12 +114,12 @@ class Browsing:
                 return await work
         except TooLate as error:
             if await self._answers():
-                raise ToolError(_said(error)) from None
+                raise ToolError(_said(error, cure)) from None
         except TimeoutError:
             pass
         except Error as error:
             self.must_live()
-            raise ToolError(_said(error)) from None
+            raise ToolError(_said(error, cure)) from None
         await self._abandon()
         raise ToolError(
             "the page does not answer any more; it was closed, with all windows and cookies; open another one"
@@ -350,8 +353,8 @@ def _read_plain(path: str) -> bytes:
         return stream.read()
 
 
-def _said(error: Exception) -> str:
-    """What playwright says, in one line, without its log and its colours."""
+def _said(error: Exception, cure: str) -> str:
+    """What playwright says, in one line, without its log and its colours, and what to do."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip()
     first = text.partition("\n")[0]
     if "Timeout" in first:
@@ -359,10 +362,10 @@ def _said(error: Exception) -> str:
             return "another element covers it; close that one first, or scroll"
         if "not visible" in text or "not enabled" in text:
             what = "visible" if "not visible" in text else "enabled"
-            return f"the element is not {what}; take a new browser_snapshot"
-        return "the page did not do that in time; take a new browser_snapshot and try again"
+            return f"the element is not {what}; {LOOK_AGAIN}"
+        return f"the page did not do that in time; {LOOK_AGAIN} and try again"
     first = re.sub(r"^(?:[A-Za-z]+\.[a-z_A-Z]+: )+", "", first)
-    return defang(first[:300]) + "; take a new browser_snapshot"
+    return f"{defang(first[:300])}; {cure}"
 
 
 def host_and_port(url: str) -> tuple[str, int]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.errors import ToolError
-from hermes_run.tools.untrusted import marked
+from hermes_run.tools.untrusted import BEGIN, END, marked
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from hermes_run.tools.browsing import Browsing
 
 MAX_CHARS = 15_000
+"""Of a snapshot, with the lines around it and the one about the cut."""
+_ROOM = MAX_CHARS - len(BEGIN) - len(END) - 120
 _TIMEOUT_S = 15.0
 
 _REF = re.compile(r"\[ref=((?:f\d+)?e\d+)\]")
@@ -50,8 +52,8 @@ async def snapshot_of(browsing: Browsing, page: Page, *, full: bool) -> dict[str
     tree: str = await browsing.do(page.aria_snapshot(mode="ai", timeout=_TIMEOUT_S * 1000))
     count = sum(map(is_interactive, tree.split("\n")))
     text = tree if full else compact(tree)
-    if len(text) > MAX_CHARS:
-        cut = text[:MAX_CHARS].rpartition("\n")[0] or text[:MAX_CHARS]
+    if len(text) > _ROOM:
+        cut = text[:_ROOM].rpartition("\n")[0] or text[:_ROOM]
         left = text.count("\n") - cut.count("\n")
         text = f"{cut}\n[{left} more lines left out; scrolling does not change that, a narrower page does]"
     return {"snapshot": marked(text or "(an empty page)"), "element_count": count}

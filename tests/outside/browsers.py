@@ -97,6 +97,11 @@ class Rollout:
         assert result["success"] is True
         return dict(result)
 
+    def result(self, name: str, **arguments: Any) -> tuple[dict[str, Any], bool]:
+        """A call, and whether it failed."""
+        answer: tuple[dict[str, Any], bool] = self._lab.run(self.ask(name, **arguments))
+        return answer
+
     def error(self, name: str, **arguments: Any) -> str:
         """A call that must fail."""
         result, failed = self._lab.run(self.ask(name, **arguments))

@@ -83,6 +83,15 @@ def test_page_is_opened_and_shown(site: Site, browser: Rollout) -> None:
     assert full.count("generic") > snapshot.count("generic")
 
 
+def test_long_snapshot_is_cut_at_a_line_with_all_that_stands_around_it(site: Site, browser: Rollout) -> None:
+    page = "".join(f"<p><a href='/{n}'>link number {n}</a></p>" for n in range(2_000))
+    result = browser.call("navigate", url=site.page("/", page))
+    assert result["element_count"] == 2_000
+    assert 14_000 < len(result["snapshot"]) <= 15_000
+    assert " more lines left out" in result["snapshot"]
+    assert result["snapshot"].endswith(END)
+
+
 def test_form_is_filled_in_and_sent(site: Site, browser: Rollout) -> None:
     browser.call("navigate", url=site.page("/", SHOP))
     site.page("/found", "<title>Found</title><h1>Found it</h1>")
@@ -105,7 +114,10 @@ def test_what_is_not_there_is_told_with_what_to_do(site: Site, browser: Rollout)
     assert "there is no element @f3e9" in browser.error("click", ref="@f3e9")
     assert "is no ref" in browser.error("click", ref="the button")
     assert "take a new browser_snapshot" in browser.error("type", ref=browser.ref("Herons"), text="x")
-    assert "take a new browser_snapshot" in browser.error("press", key="Entr")
+    assert browser.error("press", key="Entr").startswith('Unknown key: "Entr"; write Enter, Tab')
+    assert browser.error("console", expression="nothing()").endswith(
+        "is not defined; look at the expression again, and at the page with a new browser_snapshot"
+    )
     assert "there is no page to go back to" in browser.error("back")
     assert browser.call("snapshot")["title"] == "Shop"
 
@@ -152,7 +164,14 @@ def test_redirect_loop_and_broken_servers_are_told(site: Site, browser: Rollout)
     site.pages["/hangs-up"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
     assert "it redirects for ever" in browser.error("navigate", url=f"{site.url}/loop")
     assert "cannot be opened" in browser.error("navigate", url=f"{site.url}/hangs-up")
-    assert browser.call("navigate", url=f"{site.url}/missing")["status"] == 404
+
+
+def test_page_that_is_not_there_is_a_failure_and_shown_all_the_same(site: Site, browser: Rollout) -> None:
+    result, failed = browser.result("navigate", url=f"{site.url}/missing")
+    assert (failed, result["success"], result["status"]) == (True, False, 404)
+    assert result["error"].startswith("the server answered HTTP 404 (Not Found); ")
+    assert "not here" in result["snapshot"]
+    assert browser.call("snapshot")["url"] == f"{site.url}/missing"
 
 
 def test_dialogs_are_answered_and_told(site: Site, browser: Rollout) -> None:
