@@ -110,6 +110,11 @@ def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
         raise UsageError(
             f"{folder / layout.PLAN}: damaged ({error}); running the spec again writes it anew"
         ) from None
+    selection = content.selection
+    if selection.samples < 1 or not 0 <= (selection.max_samples or 0) < 1 << 62:
+        raise UsageError(
+            f"{folder / layout.PLAN}: damaged (no such selection); running the spec again writes it anew"
+        )
     if len(keys) * content.selection.samples != content.planned * 16:
         raise UsageError(
             f"{folder / layout.PLAN_KEYS}: does not fit plan.json; running the spec again writes both anew"

@@ -265,6 +265,19 @@ def test_a_lost_checkpoint_is_mended_by_repair_and_the_journal_stays_as_it_is(
     resume(lab)
 
 
+@pytest.mark.parametrize("selection", [{"max_samples": -1}, {"max_samples": 10**25}, {"samples": 0}])
+def test_a_plan_with_an_impossible_selection_is_damaged(lab: Lab, selection: dict[str, int]) -> None:
+    path = lab.run_dir / "plan.json"
+    plan = json.loads(path.read_bytes())
+    path.write_text(json.dumps(plan | {"selection": plan["selection"] | selection}))
+    for words in (("status",), ("select", "--rows", "rows.jsonl"), ("merge", "-o", "x")):
+        refused = lab.call(words[0], str(lab.run_dir), *words[1:])
+        assert refused.code == 2, refused.err
+        assert "plan.json: damaged" in refused.err
+    assert lab.call("verify", str(lab.run_dir)).code == 1
+    resume(lab)
+
+
 @pytest.mark.parametrize("name", ["plan.json", "plan.keys"])
 def test_what_repair_cannot_mend_is_told_with_exit_code_1(lab: Lab, name: str) -> None:
     (lab.run_dir / name).unlink()
