@@ -113,9 +113,7 @@ def _failure(status: int) -> str:
     if status < 400:
         return ""
     phrase = next((f" ({known.phrase})" for known in HTTPStatus if known == status), "")
-    return (
-        f"the server answered HTTP {status}{phrase}; its page is in snapshot, or try another address"
-    )
+    return f"the server answered HTTP {status}{phrase}; its page is in snapshot, or try another address"
 
 
 class BrowserSnapshot(BrowserTool):
