@@ -51,16 +51,19 @@ class ImageGenerate:
 
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Draw. Result: `success`, `image` (its path); a failure: `error`, `error_type`."""
-        prompt = arguments["prompt"].strip()
-        if not prompt or len(prompt) > MAX_PROMPT:
-            raise ToolError(f"prompt must have 1 to {MAX_PROMPT} characters; describe the picture")
         try:
-            made = await outside_of(self._session).draw(prompt, arguments.get("aspect_ratio", SHAPES[0]))
+            path = await self._draw(arguments["prompt"].strip(), arguments.get("aspect_ratio", SHAPES[0]))
         except ToolError as error:
             return {"success": False, "error": str(error), "error_type": getattr(error, "kind", "failed")}
-        self._session.aside.usage += made.usage
-        path = await keep(self._session, "image", made.data, made.media_type)
         return {"success": True, "image": path}
+
+    async def _draw(self, prompt: str, shape: str) -> str:
+        """The path of a new picture. Raises ToolError."""
+        if not prompt or len(prompt) > MAX_PROMPT:
+            raise ToolError(f"prompt must have 1 to {MAX_PROMPT} characters; describe the picture")
+        made = await outside_of(self._session).draw(prompt, shape)
+        self._session.aside.usage += made.usage
+        return await keep(self._session, "image", made.data, made.media_type)
 
     async def aclose(self) -> None:
         """Nothing to give back."""

@@ -160,6 +160,24 @@ def test_a_helper_that_fails_is_an_answer(lab: Lab, server: ModelServer) -> None
     assert "no credit" in spoken["error"]
 
 
+def test_a_picture_that_cannot_be_made_has_an_error_type_whatever_it_is(
+    lab: Lab, server: ModelServer
+) -> None:
+    made = calls(
+        ("image_generate", {"prompt": " "}),
+        ("terminal", {"command": "echo in the way >generated"}),
+        ("image_generate", {"prompt": "a dot"}),
+    )
+    prepare(lab, server, made)
+    result = lab.run()
+    assert result.code == 0, result.err
+    empty, _, blocked = results(lab)
+    for answer in (empty, blocked):
+        assert (answer["success"], answer["error_type"]) == (False, "failed")
+        assert list(answer) == ["success", "error", "error_type"]
+    assert "1 to 8000 characters" in empty["error"]
+
+
 def test_an_endpoint_that_is_down_is_an_answer(lab: Lab, server: ModelServer) -> None:
     prepare(lab, server, calls(("vision_analyze", {"image_url": DATA_URL, "question": "what?"})))
     server.respond = lambda _: Answer(drop="before")
