@@ -101,12 +101,39 @@ def test_a_workspace_that_did_not_change_has_an_empty_diff(tmp_path: Path) -> No
     assert kept(lab) == {"workspace.diff": b""}
 
 
-def test_binary_and_big_files_are_said_to_differ(tmp_path: Path) -> None:
-    lab = lab_with(tmp_path, "printf '\\0' >bin; head -c 700000 /dev/zero | tr '\\0' x >big", diff=True)
+def test_binary_and_long_files_are_in_the_diff_and_what_is_too_long_is_said_to_be_left_out(
+    tmp_path: Path,
+) -> None:
+    lab = lab_with(
+        tmp_path,
+        "printf '\\0' >bin; head -c 700000 /dev/zero | tr '\\0' x >long; head -c 5000000 /dev/zero >huge",
+        "rm was; printf 'now\\0' >is",
+        row={
+            "files": {"text": "a\n"},
+            "setup": ["printf '\\0\\1\\2' >was; head -c 3000 /dev/urandom >is; cp is .is"],
+        },
+        diff=True,
+        artifacts=[".is"],
+    )
     assert lab.run().code == 0
-    text = kept(lab)["workspace.diff"]
-    assert text.count(b"Binary files /dev/null and b/") == 2
-    assert len(text) < 1000
+    files = kept(lab)
+    text = files["workspace.diff"]
+    assert len(text) < 20_000
+    assert b"b/huge" not in text
+    assert lab.lines()[0]["metadata"]["artifacts_left_out"] == "of the diff: unreadable, or over 4 MiB"
+    before = {"text": b"a\n", "was": b"\0\1\2", "is": files["workspace/.is"]}
+    after = {"text": b"a\n", "bin": b"\0", "long": b"x" * 700_000, "is": b"now\0"}
+    assert applied(text, before, tmp_path / "there") == after
+    assert applied(text, after, tmp_path / "back", "-R") == before
+
+
+def applied(patch: bytes, files: dict[str, bytes], folder: Path, *options: str) -> dict[str, bytes]:
+    """What `git apply` makes of some files."""
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    subprocess.run(["git", "apply", *options, "-"], cwd=folder, input=patch, check=True)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_what_is_too_much_is_left_out_and_said_so(tmp_path: Path) -> None:
