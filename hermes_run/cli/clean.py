@@ -32,10 +32,12 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     arguments = parser.parse(words)
     if arguments.run and arguments.all:
         parser.error("--run and --all exclude each other")
+    name = (arguments.run or "").rstrip("/").rpartition("/")[2]
+    if arguments.run is not None and not name:
+        parser.error("--run takes the name of a run, or its directory")
 
     from hermes_run.cli.options import settings_of
 
-    name = arguments.run.rstrip("/").rpartition("/")[2] if arguments.run else ""
     found: list[dict[str, str]] = []
     kept: list[dict[str, str]] = []
     blind: dict[str, str] = {}

@@ -55,3 +55,9 @@ def test_what_cannot_be_removed_is_said_and_removed_the_next_time(
     assert (second.returncode, second.stderr) == (0, "")
     assert "removed bubblewrap folder" in second.stdout
     assert not ground.exists()
+
+
+@pytest.mark.parametrize("name", ["", "/"])
+def test_no_name_of_a_run_is_not_every_run(cli: Cli, name: str) -> None:
+    refused = cli("clean", "--run", name, "--dry-run")
+    assert (refused.returncode, "name of a run" in refused.stderr) == (2, True)
