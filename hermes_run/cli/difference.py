@@ -154,8 +154,9 @@ def _figures(about: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     yield _row("tokens", about["tokens"]["total_tokens"])
     if any(about["cost"]):
         yield ("cost", *(money(cost) for cost in about["cost"]), "")
-    if len(about["served_models"]) > 1:
-        yield from (_row(cut(printable(name), 36), pair) for name, pair in about["served_models"].items())
+    for served in (about["served_models"], about["served_providers"] or {}):
+        if len(served) > 1:
+            yield from (_row(cut(printable(name), 36), pair) for name, pair in served.items())
 
 
 def _row(name: str, pair: Sequence[int]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from hermes_run.cli.progress import Quiet
 from hermes_run.cli.report import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -26,6 +26,7 @@ _FRAMES_PER_S = 4
 WIDEST = 100
 _BAR = 16
 _BETWEEN = 4  # columns between outcomes and tools
+_MOST_NAMED = 8  # models or providers that served
 _FRAME = 6  # columns of the panel's border and padding
 _COLOURS = {
     "completed": "green",
@@ -206,15 +207,32 @@ def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
         cost += f", and of {number(statistics['cost_unknown'])} unknown"
     if statistics.get("cost_estimated"):
         cost += f" ({number(statistics['cost_estimated'])} estimated)"
-    served = statistics["served_models"]
-    drift = ", ".join(f"{printable(name)} {number(count)}" for name, count in served.items())
     return (
-        *((("served by", drift),) if len(served) > 1 else ()),
+        *_drift(statistics),
         ("reasoning", coverage),
         ("tokens", spent),
         ("cost", cost),
         ("duration", duration(statistics["duration_seconds"])),
     )
+
+
+def _drift(statistics: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Who served, where that was not the model asked for alone, or more than one provider."""
+    models, providers = statistics["served_models"], statistics.get("served_providers", {})
+    if models and list(models) != [statistics["model"]]:
+        yield "served by", _most(models)
+    if len(providers) > 1 or any("," in name for name in providers):
+        yield "providers", _most(providers)
+
+
+def _most(counts: dict[str, int]) -> str:
+    """Those with the highest counts; several in one rollout stand together."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = [
+        f"{printable(name).replace(',', ' + ')} {number(count)}" for name, count in ordered[:_MOST_NAMED]
+    ]
+    more = len(ordered) - len(shown)
+    return ", ".join(shown) + (f", and {number(more)} more" if more else "")
 
 
 def can_redraw() -> bool:

@@ -27,11 +27,18 @@ class TurnGlance(msgspec.Struct, frozen=True, rename={"speaker": "from"}):
     reasoning: str
 
 
+class MetadataGlance(msgspec.Struct, frozen=True):
+    """What statistics look at in a line's metadata."""
+
+    provider: str | None = ""
+
+
 class RecordGlance(msgspec.Struct, frozen=True):
     """What statistics look at in a trajectory line: decoding only this is several times cheaper."""
 
     conversations: list[TurnGlance]
     tool_stats: dict[str, ToolCount]
+    metadata: MetadataGlance = MetadataGlance()
 
 
 glance = msgspec.json.Decoder(RecordGlance).decode
@@ -80,6 +87,7 @@ class Statistics:
     partial: Counter[str] = field(default_factory=Counter)
     works: Counter[str] = field(default_factory=Counter)
     served: Counter[str] = field(default_factory=Counter)
+    providers: Counter[str] = field(default_factory=Counter)
     tools: dict[str, ToolCount] = field(default_factory=dict)
     assistant_turns: int = 0
     reasoned_turns: int = 0
@@ -113,7 +121,9 @@ class Statistics:
         self.cost_estimated += entry.usage.calls_estimated > 0
 
     def count_record(self, record: RecordGlance) -> None:
-        """Add the tool calls and turns of one kept line."""
+        """Add the tool calls, turns and providers of one kept line."""
+        if record.metadata.provider:
+            self.providers[record.metadata.provider] += 1
         for name, count in record.tool_stats.items():
             before = self.tools.get(name)
             if before is None or count.count:
@@ -192,6 +202,7 @@ def describe(statistics: Statistics, *, total: int, invalid: int) -> dict[str, A
         },
         "api_calls": s.api_calls,
         "served_models": dict(sorted(s.served.items())),
+        "served_providers": dict(sorted(s.providers.items())),
         "works": dict(sorted(s.works.items())),
     }
 

@@ -243,7 +243,7 @@ def compare(
     found.about = {
         "spec": spec_changes(layout.read_spec(a), layout.read_spec(b)),
         **found.sums(),
-        "tools": _tools(a, b) if are_runs else None,
+        **(_of_records(a, b) if are_runs else {"tools": None, "served_providers": None}),
         "dataset": _datasets(plans),
     }
     return found
@@ -267,23 +267,31 @@ def _opened(run: Path) -> Iterator[Iterator[Block]]:
         yield blocks
 
 
-def _tools(a: Path, b: Path) -> dict[str, dict[str, list[Any]]]:
-    """Tool -> `{calls, success, success_rate}`, each [in a, in b]; a rate without calls is None."""
+def _of_records(a: Path, b: Path) -> dict[str, Any]:
+    """What entries do not tell. `served_providers`: name -> kept lines, [in a, in b].
+
+    `tools`: name -> `{calls, success, success_rate}`, each [in a, in b]; a rate without calls is None.
+    """
+    (tools, providers), (their_tools, their_providers) = map(_told_by_records, (a, b))
     return {
-        name: {
-            "calls": [mine.get("count", 0), theirs.get("count", 0)],
-            "success": [mine.get("success", 0), theirs.get("success", 0)],
-            "success_rate": [mine.get("success_rate"), theirs.get("success_rate")],
-        }
-        for name, (mine, theirs) in paired(_tools_of(a), _tools_of(b), {}).items()
+        "tools": {
+            name: {
+                "calls": [mine.get("count", 0), theirs.get("count", 0)],
+                "success": [mine.get("success", 0), theirs.get("success", 0)],
+                "success_rate": [mine.get("success_rate"), theirs.get("success_rate")],
+            }
+            for name, (mine, theirs) in paired(tools, their_tools, {}).items()
+        },
+        "served_providers": paired(providers, their_providers),
     }
 
 
-def _tools_of(run: Path) -> dict[str, dict[str, float]]:
-    """`tool_statistics` of a run: its statistics.json's, or, where a run has not ended, its records'."""
-    told = layout.read_json(run / layout.STATISTICS).get("tool_statistics")
-    if isinstance(told, dict) and not layout.is_locked(run):
-        return told
+def _told_by_records(run: Path) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
+    """`tool_statistics` and `served_providers`, of statistics.json; of the records in a run that goes on."""
+    told = layout.read_json(run / layout.STATISTICS)
+    tools, providers = told.get("tool_statistics"), told.get("served_providers")
+    if isinstance(tools, dict) and isinstance(providers, dict) and not layout.is_locked(run):
+        return tools, providers
     counted = Statistics()
     view = open_view(run)
     try:
@@ -294,7 +302,7 @@ def _tools_of(run: Path) -> dict[str, dict[str, float]]:
                     counted.count_record(glance(text))
     finally:
         view.close()
-    return tool_table(counted.tools)
+    return tool_table(counted.tools), counted.providers
 
 
 def _datasets(plans: Sequence[PlanFile | None]) -> dict[str, list[Any]] | None:

@@ -70,9 +70,23 @@ def test_what_does_not_fit_side_by_side_stands_one_under_the_other() -> None:
     assert under[0] < under[1]
 
 
-def test_several_served_models_are_shown_and_one_is_not() -> None:
-    one = _shown(_statistics(served_models={"some/model-2026": 12}), 100)
-    assert "served by" not in one
-    several = _shown(_statistics(served_models={"some/model-2026": 12, "some/model-mini": 1}), 100)
-    assert "served by" in several
-    assert "some/model-mini 1" in several
+def test_who_served_is_shown_where_it_is_not_the_model_asked_for_alone() -> None:
+    assert "served by" not in _shown(_statistics(served_models={"some/model": 12}), 100)
+    for drifted in (
+        {"some/model-mini": 12},
+        {"some/model": 12, "some/model-mini": 1},
+        {"some/model,some/model-mini": 13},
+    ):
+        shown = _shown(_statistics(served_models=drifted), 100)
+        assert "served by" in shown
+        assert "some/model-mini 1" in shown
+    assert "some/model + some/model-mini 13" in shown
+
+
+def test_several_providers_are_shown_and_one_is_not() -> None:
+    assert "providers" not in _shown(_statistics(served_providers={"One": 12}), 100)
+    assert "providers" in _shown(_statistics(served_providers={"One,Two": 12}), 100)
+    many = {f"P{number}": number for number in range(1, 12)}
+    shown = " ".join(_shown(_statistics(served_providers=many), 100).replace("│", " ").split())
+    assert "providers P11 11, P10 10," in shown
+    assert "and 3 more" in shown

@@ -84,6 +84,7 @@ def test_the_other_way_round_everything_is_mirrored(two: tuple[Lab, str, str]) -
         "tokens",
         "cost",
         "served_models",
+        "served_providers",
         "tools",
         "dataset",
         "spec",
@@ -98,6 +99,7 @@ def test_manifest_files_alone_say_the_same_of_their_entries(two: tuple[Lab, str,
     whole = lab.call("diff", a, b, "--json").json()
     alone = lab.call("diff", f"{a}/manifest.jsonl", f"{b}/manifest.jsonl", "--json").json()
     assert (alone.pop("tools"), alone.pop("dataset"), alone.pop("spec")) == (None, None, {})
+    assert alone.pop("served_providers") is None  # entries do not name them
     assert {name: whole[name] for name in alone} == alone
 
 

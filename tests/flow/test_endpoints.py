@@ -91,6 +91,12 @@ def test_replicas_serve_a_run_and_who_served_is_in_the_record(lab: Lab, server: 
             about = line["metadata"]
             assert json.loads(about["served_calls"]) == [["served", about["provider"], 2]]
         lab.assert_sound()
+        providers = lab.statistics()["served_providers"]
+        assert sum(providers.values()) == 6
+        assert f"One {providers['One']}" in result.out
+        assert "served by" in result.out
+        found = lab.call("diff", str(lab.run_dir), str(lab.run_dir), "--json").json()
+        assert found["served_providers"] == {name: [count] * 2 for name, count in providers.items()}
         lab.spec["model"]["base_url"] = other.url
         assert lab.run("-q").code == 0
         assert len(server.requests) + len(other.requests) == 12
