@@ -89,8 +89,8 @@ async def _keep_diff(diff: WorkspaceDiff, kept: Kept) -> None:
         kept.leave_out(str(why))
     else:
         kept.add(DIFF_NAME, text)
-        for why in diff.left_out:
-            kept.leave_out(why)
+        for reason in diff.left_out:
+            kept.leave_out(reason)
 
 
 async def _keep_files(sandbox: Sandbox, globs: Sequence[str], kept: Kept) -> None:
