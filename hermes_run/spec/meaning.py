@@ -142,7 +142,7 @@ def _check_address(draft: Draft) -> None:
         if url in urls[:at]:
             draft.note(place, f"{shown(url)} stands there twice; take one of them out")
         elif variable is not None and not may_send(variable, address, draft.settings):
-            draft.note(told, _refusal(variable, address, draft))
+            draft.note(told, _refusal(variable, url, address, draft))
     if len(dialects) > 1 and not draft.is_written(("model", "endpoint")):
         draft.note(
             ("model", "base_url"),
@@ -160,13 +160,13 @@ def check_streaming(draft: Draft) -> None:
         )
 
 
-def _refusal(variable: str, address: Address, draft: Draft) -> str:
+def _refusal(variable: str, url: str, address: Address, draft: Draft) -> str:
     if address.scheme == "http" and may_send(variable, Address("https", address.host, 443)):
         return (
             f"{variable} would go to {address.host} over plain http, readable on the way; "
             "write https:// in model.base_url"
         )
-    meant = known_variable(base_url_of(draft) or "")
+    meant = known_variable(url)
     other = f"; the variable for this host is {meant}" if meant else ""
     return (
         f"{variable} is not known to belong to {address.host}, and a key goes only to hosts it is known for"

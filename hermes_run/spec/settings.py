@@ -98,6 +98,7 @@ def read_settings(path: Path) -> Settings:
     tree, _ = check_shape(whole, "settings", mistakes, told=told)
     _check_hosts(tree, mistakes)
     _check_names(tree, mistakes)
+    _check_prices(tree, mistakes)
     mistakes.stop_if_any()
     plain = tree.plain()
     _fill_in(plain, tree)
@@ -162,6 +163,19 @@ def _check_more(name: str, endpoint: Node, mistakes: Mistakes) -> None:
             f"the login goes to {LOGIN_HOST} alone; write base_url: https://{LOGIN_HOST}/v1, or name a "
             "variable with api_key_env",
         )
+
+
+def _check_prices(tree: Node, mistakes: Mistakes) -> None:
+    """A price without a figure would make calls free of charge."""
+    for name, price in _children(tree, "prices"):
+        said = price.plain()
+        if not said.get("flat") and "input" not in said and "output" not in said:
+            mistakes.add(
+                price.place,
+                ("prices", name),
+                "says no price; add input: … and output: … (USD per million tokens), or flat: true for a "
+                "subscription",
+            )
 
 
 def _check_names(tree: Node, mistakes: Mistakes) -> None:

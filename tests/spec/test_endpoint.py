@@ -307,3 +307,5 @@ def test_replicas_are_one_endpoint_with_several_addresses(
         (found_mistake,) = mistakes(folder, text, settings=keys)
         assert "MY_KEY is not known to belong to b.example" in found_mistake
     assert load(folder, text.replace("b.example", "a.example/2"), settings=keys).model.base_urls[1]
+    text = REQUIRED + "model: {base_url: ['https://openrouter.ai/api/v1', 'https://api.openai.com/v1']}\n"
+    assert "the variable for this host is OPENAI_API_KEY" in mistakes(folder, text)[0]

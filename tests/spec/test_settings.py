@@ -169,6 +169,12 @@ WRONG = [
     ),
     ("log: {max_bytes: 10 MB}", '1:18: log.max_bytes: must be a whole number, not the text "10 MB"; write a number without a unit'),
     ("vision: {endpoint: nowhere}", '1:20: vision.endpoint: there is no endpoint "nowhere" in this file; known: none'),
+    ("prices: {m: {inptu: 1, output: 2}}", '1:14: prices.m.inptu: unknown key; did you mean "input"?'),
+    (
+        "prices: {m: {cached_input: 1}}",
+        ("1:13: prices.m: says no price; add input: … and output: … (USD per million tokens), or flat: true for a "
+        "subscription"),
+    ),
     ("- a", "1:1: must be a map of keys and values, not a list; write key: value"),
 ]  # fmt: skip
 
