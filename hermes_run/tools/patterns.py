@@ -147,6 +147,8 @@ class _Reader:
             self.only_ripgrep = self.only_ripgrep or rest[:4]
             end = rest.find(")")
             colon = rest.find(":")
+            if end < 0 and colon < 0:
+                raise self.fault("a (? is not finished")
             if end > 0 and not 0 < colon < end:  # flags for what follows: no group
                 self._open -= 1
                 self._write(rest[: end + 1], "", length=end + 1)

@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import tarfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -452,6 +453,19 @@ def test_folder_without_permission_is_left_out(shared: Callable[[str], Place]) -
     assert place.call("search_files", pattern="price")["total_count"] == 14
     assert place.error("search_files", pattern="price", path="closed") == "permission denied: closed"
     place.sh("chmod 755 closed")
+
+
+@pytest.mark.parametrize("pattern", ["(?", "(?i", "a(?", "(?i)(?", "(?P<", "(?<a", "(?-"])
+def test_a_group_that_breaks_off_is_refused(pattern: str) -> None:
+    with pytest.raises(ToolError, match="invalid regular expression"):
+        read_regex(pattern)
+
+
+@given(st.text("(?:i)<P=!ab|*{}[]\\^$", max_size=8))
+@settings(max_examples=500)
+def test_any_pattern_of_special_characters_is_read_or_refused(pattern: str) -> None:
+    with suppress(ToolError):
+        read_regex(pattern)
 
 
 @given(st.text(max_size=8), st.sampled_from(["rust", "posix"]))
