@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Schema = Mapping[str, Any]
 
 _AROUND = 30  # characters shown on each side of a fault in JSON text
+_OF_OBJECTS = frozenset({"properties", "required", "additionalProperties"})
 _WHOLE = re.compile(r"[+-]?\d{1,400}(\.0*)?")
 _REAL = re.compile(r"[+-]?(\d{1,400}(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?")
 
@@ -170,7 +171,7 @@ def _fit(value: Any, schema: Schema, place: str, faults: list[str]) -> Any:
     except _Unfit:
         faults.append(f'parameter "{place}" must be {_wanted(schema)}, not {_kind(value)}: {_quote(value)}')
         return value
-    if isinstance(coerced, dict) and "properties" in schema:
+    if isinstance(coerced, dict) and not _OF_OBJECTS.isdisjoint(schema):
         return _fit_object(coerced, schema, place, faults)
     if isinstance(coerced, list) and "array" in _types(schema):
         _check_length(coerced, schema, place, faults)

@@ -18,6 +18,9 @@ YES_NO = {"type": "boolean"}
 LIST = {"type": "array", "items": TEXT, "maxItems": 3}
 NUMBERS = {"type": "array", "items": {"type": "integer"}}
 OBJECT = {"type": "object", "properties": {"n": WHOLE}, "required": ["n"], "additionalProperties": False}
+MAP = {"type": "object", "additionalProperties": NUMBERS}
+NEEDY = {"type": "object", "required": ["n"]}
+CLOSED = {"type": "object", "additionalProperties": False}
 KIND = {"type": "string", "enum": ["one", "two"]}
 EITHER = {"type": ["integer", "string"]}
 ANY_OF = {"anyOf": [{"type": "integer"}, {"type": "null"}]}
@@ -55,6 +58,9 @@ def parse(text: str, required: tuple[str, ...] = (), **properties: Any) -> dict[
         (NUMBERS, '["5", 6]', [5, 6]),
         ({"type": "array", "items": OBJECT}, '{"n": "3"}', [{"n": 3}]),
         (OBJECT, '"{\\"n\\": 3}"', {"n": 3}),
+        (MAP, '{"a": ["1", 2], "b": "3"}', {"a": [1, 2], "b": [3]}),
+        ({"anyOf": [MAP, {"type": "null"}]}, '{"a": "1"}', {"a": [1]}),
+        (NEEDY, '{"n": 1, "m": 2}', {"n": 1, "m": 2}),
         (KIND, '"two"', "two"),
         (EITHER, '"42"', "42"),
         (EITHER, "42", 42),
@@ -92,6 +98,9 @@ def test_value_with_one_meaning_is_coerced(schema: dict[str, Any], written: str,
         (OBJECT, '"text"', 'parameter "it" must be an object, not text: "text"'),
         (OBJECT, "{}", 'missing parameter "it.n" (a whole number)'),
         (OBJECT, '{"n": 1, "m": 2}', 'unknown parameter "it.m"; did you mean'),
+        (MAP, '{"a": ["x"]}', 'parameter "it.a[0]" must be a whole number, not text: "x"'),
+        (NEEDY, "{}", 'missing parameter "it.n"'),
+        (CLOSED, '{"n": 1}', 'unknown parameter "it.n"; there are none'),
         (KIND, '"One"', 'parameter "it" must be one of "one", "two", not text: "One"'),
         (ANY_OF, '"x"', 'parameter "it" must be a whole number, not text: "x"'),
     ],
