@@ -252,6 +252,15 @@ def test_rows_are_made_again_from_records_where_these_hold_all_of_them(lab: Lab,
     assert read_lines(lab.folder / "rows.jsonl") == [ROWS[0], ROWS[1], ROWS[4]]
 
 
+def test_rows_that_cannot_be_had_again_are_told_with_the_cure(lab: Lab) -> None:
+    words = ("select", "data/r/manifest.jsonl", "--status", "failed", "--rows", "x.jsonl")
+    told = done(lab, *words, code=2)
+    assert "2 rows of what was chosen neither can be found (the run's dataset is gone)" in told
+    assert "--dataset FILE" in told
+    assert not (lab.folder / "x.jsonl").exists()
+    assert done(lab, *words, "--dataset", "data.jsonl")["rows"] == 2
+
+
 def test_subtract_and_intersect_part_a_run_in_two(lab: Lab) -> None:
     done(lab, "select", "data/r", "--status", "completed", "-o", "data/good")
     done(lab, "subtract", "data/r", "data/good", "-o", "data/rest", "--rows", "rest.jsonl")
