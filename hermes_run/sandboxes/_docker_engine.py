@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 _TIMEOUT_S = 120
 """For one answer of the daemon, which takes minutes at most to create a container from a big image."""
 _KNOCK_S = 10.0
+_HELLO_S = 20
+"""For its first answer, its version: a daemon that hangs is told soon."""
 _CURES = {
     "Permission denied": (
         "you may not use its socket: add yourself to the group docker (`sudo usermod -aG docker $USER`, then"
@@ -114,11 +116,13 @@ def connect(address: str, connections: int = 1) -> APIClient:
 
     tls = kwargs_from_env().get("tls") if address.startswith(("tcp:", "https:")) else None
     try:
-        return docker.APIClient(
-            base_url=address, version="auto", timeout=_TIMEOUT_S, tls=tls or False, max_pool_size=connections
+        client = docker.APIClient(
+            base_url=address, version="auto", timeout=_HELLO_S, tls=tls or False, max_pool_size=connections
         )
     except (DockerException, OSError, ValueError) as error:
         raise no_daemon(address, error) from error
+    client.timeout = _TIMEOUT_S
+    return client
 
 
 def _knock(address: str) -> None:

@@ -11,6 +11,7 @@ from hermes_run.core.images import plain_reference
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_engine import explain, no_daemon
 from hermes_run.sandboxes._images import FetchLater
+from hermes_run.sandboxes._threads import apart
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -219,7 +220,7 @@ class ImageRack:
             daemon = await self.daemon()
         except BackendMissing as error:  # it worked when the run began: it may come back
             raise FetchLater(f'the image "{image}" cannot be fetched: {error}') from error
-        return await self._engine.call(lambda client: fetch(client, image, daemon))
+        return await apart(lambda: fetch(self._engine.client(), image, daemon))
 
     async def present(self, images: list[str]) -> dict[str, bool]:
         """Which are here. Raises BackendMissing."""

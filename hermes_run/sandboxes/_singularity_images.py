@@ -25,6 +25,7 @@ from hermes_run.errors import SandboxError
 from hermes_run.sandboxes._images import FetchLater
 from hermes_run.sandboxes._registry import LoginNeeded, Reference, Registry, parse
 from hermes_run.sandboxes._singularity_build import build_sif, configuration
+from hermes_run.sandboxes._threads import apart
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -91,9 +92,7 @@ class ImageCache:
         registry = Registry(reference, image)
         kept = self._kept(reference)
         try:
-            digest = (
-                reference.digest if kept and reference.digest else await asyncio.to_thread(registry.digest)
-            )
+            digest = reference.digest if kept and reference.digest else await apart(registry.digest)
         except LoginNeeded:
             digest = kept.digest if kept else ""  # the builder may know a login that we do not
         except (FetchLater, SandboxError) as error:
@@ -170,7 +169,7 @@ class ImageCache:
 
     async def _check_cpu(self, registry: Registry, image: str) -> None:
         try:
-            found = await asyncio.to_thread(registry.architectures)
+            found = await apart(registry.architectures)
         except LoginNeeded:
             return
         if found and _cpu() not in found:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -167,3 +170,42 @@ def test_an_image_for_another_cpu_fails_its_prompt_by_name(lab: Lab, server: Mod
     assert (failed["reason"], failed["api_calls"]) == ("image", 0)
     assert "linux/s390x" in failed["error"]
     assert list(conversations(server)) == ["b"]
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A registry that takes connections and says nothing: its host."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=getattr(pytest.mark, each)) for each in ("docker", "singularity")],
+)
+def test_a_registry_that_says_nothing_holds_up_neither_the_others_nor_the_end(
+    lab: Lab, server: ModelServer, name: str, silent: str
+) -> None:
+    at(lab, name)
+    server.respond = turns(2)
+    lab.write_rows([{"prompt": "[waits]", "image": f"{silent}/some/image:1"}, {"prompt": "[works]"}])
+    lab.use_server(server.url)
+    lab.spec["agent"] = {"prompt_timeout_s": 4}
+    began = time.monotonic()
+    assert lab.run().code == 0
+    assert time.monotonic() - began < 13
+    assert {entry["status"]: entry["reason"] for entry in lab.entries().values()} == {
+        "partial": "prompt_timeout",
+        "completed": "finished",
+    }
+    assert list(conversations(server)) == ["[works]"]
+    lab.assert_sound()
+    lab.spec["agent"] = {}
+    running = lab.start("--retry", "partial", "--accept-spec-change")
+    time.sleep(3)
+    for _ in range(2):  # the second leaves at once
+        running.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    running.communicate(timeout=10)
+    assert running.returncode == 130

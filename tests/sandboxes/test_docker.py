@@ -23,6 +23,7 @@ from docker.errors import NotFound
 
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.errors import BackendMissing, SandboxError, ToolError
+from hermes_run.sandboxes import _docker_engine
 from hermes_run.sandboxes.docker import DockerBackend, owner
 from hermes_run.spec.containers import find_address
 from hermes_run.spec.model import SandboxSettings, Settings
@@ -537,3 +538,21 @@ def test_huge_outputs_of_eight_sandboxes_do_not_grow_the_runner() -> None:
             await backend.aclose()
 
     asyncio.run(main())
+
+
+def test_daemon_that_says_nothing_is_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_docker_engine, "_HELLO_S", 1)
+    with socket.socket(socket.AF_UNIX) as silent:
+        path = f"{tmp_path}/silent.sock"
+        silent.bind(path)
+        silent.listen()
+        backend = DockerBackend("r", Settings(sandbox=SandboxSettings(docker_socket=path)))
+
+        async def check() -> None:
+            try:
+                await backend.check()
+            finally:
+                await backend.aclose()
+
+        with pytest.raises(BackendMissing, match="does not answer in time"):
+            asyncio.run(asyncio.wait_for(check(), 30))
