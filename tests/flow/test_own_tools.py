@@ -36,7 +36,9 @@ def breaks(how: str) -> object:
     if how == "raise":
         raise ValueError("odd " + how)
     if how == "exit":
-        sys.exit(3)
+        sys.exit("no such page")
+    if how == "end":
+        os._exit(3)
     if how == "error":
         return {"error": "it does not work", "detail": 1}
     if how == "set":
@@ -96,18 +98,19 @@ def test_a_typed_function_becomes_a_tool_that_runs_in_the_sandbox(lab: Lab) -> N
 
 
 def test_a_function_that_breaks_is_answered_and_counts_as_failed(lab: Lab) -> None:
-    hows = ("raise", "exit", "error", "set", "nan", "long")
+    hows = ("raise", "exit", "error", "set", "nan", "long", "end")
     prepare(lab, "my_tool.py:breaks", made=calls(*[("breaks", {"how": how}) for how in hows]))
     result = lab.run()
     assert result.code == 0, result.err
     errors = [answer["error"] for answer in results(lab)]
     assert errors[0] == "ValueError: odd raise (my_tool.py, line 23)"
-    assert "ended without a result" in errors[1]
+    assert errors[1] == "SystemExit: no such page (my_tool.py, line 25)"
     assert errors[2] == "it does not work"
     assert "not JSON serializable" in errors[3]
     assert "not JSON compliant" in errors[4]
     assert "more than 200000" in errors[5]
-    assert lab.lines()[0]["tool_stats"]["breaks"] == {"count": 6, "success": 0, "failure": 6}
+    assert "ended without a result" in errors[6]
+    assert lab.lines()[0]["tool_stats"]["breaks"] == {"count": 7, "success": 0, "failure": 7}
 
 
 def test_host_code_wants_leave_and_then_runs_outside(lab: Lab) -> None:

@@ -37,13 +37,15 @@ def main() -> None:
     """Read, call, answer."""
     order = json.loads(sys.stdin.buffer.read())
     out = Out(order["mark"])
+    sys.excepthook = lambda _, error, trace: fail(out, order["name"], error, trace)
+    try:
+        answer(order, out)
+    except SystemExit as error:  # which no hook is told of
+        fail(out, order["name"], error, error.__traceback__)
 
-    def fail(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        steps = [step for step in traceback.extract_tb(trace) if step.filename == order["name"]]
-        text = "".join(traceback.format_exception_only(kind, error)).strip()
-        out.say({"raised": text, "line": steps[-1].lineno if steps else 0})
 
-    sys.excepthook = fail
+def answer(order: dict[str, Any], out: Out) -> None:
+    """Make the file a module, call its function, give its result."""
     if order["folder"]:
         sys.path.insert(0, order["folder"])
     module = types.ModuleType(order["module"])
@@ -58,6 +60,13 @@ def main() -> None:
 
 async def _wait(result: Any) -> Any:
     return await result
+
+
+def fail(out: Out, name: str, error: BaseException, trace: types.TracebackType | None) -> None:
+    """Say what was raised, and in which line of the file."""
+    steps = [step for step in traceback.extract_tb(trace) if step.filename == name]
+    text = "".join(traceback.format_exception_only(type(error), error)).strip()
+    out.say({"raised": text, "line": steps[-1].lineno if steps else 0})
 
 
 if __name__ == "__main__":
