@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from tests.flow.replies import turns
 from tests.servers import Answer, ModelServer, events, says
 
 if TYPE_CHECKING:
@@ -100,6 +102,27 @@ def test_replicas_serve_a_run_and_who_served_is_in_the_record(lab: Lab, server: 
         lab.spec["model"]["base_url"] = other.url
         assert lab.run("-q").code == 0
         assert len(server.requests) + len(other.requests) == 12
+
+
+def test_through_a_rollout_requests_only_grow_and_all_rollouts_begin_alike(
+    lab: Lab, server: ModelServer
+) -> None:
+    server.respond = turns(4)
+    lab.use_server(server.url)
+    lab.spec["distribution"] = {"terminal": 100, "file": 100, "todo": 100}
+    lab.spec["agent"] = {"system_prompt": "Be brief.", "ephemeral_system_prompt": "Be kind."}
+    lab.write_prompts("[a] do it", "[b] do it", "[c] do it")
+    assert lab.run("-q").code == 0
+    openings = set()
+    for prompt in ("[a]", "[b]", "[c]"):
+        bodies = [request.body for request in server.asked(prompt)]
+        assert len(bodies) == 4
+        for before, after in pairwise(bodies):
+            assert after.startswith(before.removesuffix(b"]}"))  # tools and system message stand first
+        openings.add(bodies[0].partition(b'{"role":"user"')[0])
+    (opening,) = openings
+    assert b'"tools":[' in opening
+    assert b"Be brief." in opening
 
 
 def test_a_run_can_stream(lab: Lab, server: ModelServer) -> None:
