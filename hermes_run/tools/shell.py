@@ -147,6 +147,10 @@ async def run_script(
     return structs.replace(result, output=output if begun else before)
 
 
+_BESIDE = re.compile(r"\.hermes-[0-9a-f]{12}\.(?:tmp|gone)")
+"""The names that files have for a moment; they are others each time, so no message holds one."""
+
+
 def refuse(path: str, result: ExecResult) -> ToolError:
     """The error for an exit code of `explain`, or for any other failure of a script."""
     said = text_of(result.output).strip()
@@ -162,7 +166,12 @@ def refuse(path: str, result: ExecResult) -> ToolError:
         case 74:
             target = f" -> {said}" if said else ""
             return ToolError(f"{path} is a broken symbolic link{target}")
-    return ToolError(f"{path}: {said or f'the shell ended with exit code {result.exit_code}'}")
+    return ToolError(_failed(path, said or f"the shell ended with exit code {result.exit_code}"))
+
+
+def _failed(path: str, said: str) -> str:
+    ours = next((line for line in said.split("\n") if _BESIDE.search(line)), "")
+    return f"{path} cannot be changed: {ours.rpartition(': ')[2]}" if ours else f"{path}: {said}"
 
 
 def _missing(path: str, parts: list[bytes]) -> str:
