@@ -74,10 +74,9 @@ class Endpoint:
             OutOfCredit: "add credit or raise the quota",
             RequestRefused: "correct the spec",
         }
-        cure = cures.get(verdict.stop, "see run.log")
-        self.stop_with(
-            verdict.stop(f"{self.where}: {verdict.text}. Cure: {cure}, then run the same command again.")
-        )
+        cure = verdict.cure or cures.get(verdict.stop, "see run.log")
+        said = verdict.text.removesuffix(".")
+        self.stop_with(verdict.stop(f"{self.where}: {said}. Cure: {cure}, then run the same command again."))
 
     def stop_with(self, error: EnvironmentStop) -> NoReturn:
         """Raise it, now and for everybody who comes."""

@@ -27,6 +27,7 @@ from hermes_run.core.messages import Usage
 from hermes_run.core.secrets import redactor_of
 from hermes_run.core.text import clean
 from hermes_run.errors import CredentialsRefused, EnvironmentStop, OutOfCredit, RequestRefused
+from hermes_run.models.cures import cure_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,6 +49,7 @@ class Verdict(msgspec.Struct, frozen=True):
         reason: of the contract's reasons for `failed`; also which retries are used up.
         wait_s: what the endpoint asked for by Retry-After, capped; None when it did not.
         stop: the error that stops the run, for `stop`.
+        cure: what helps, for `stop`, where what was said tells that.
         unreached: the endpoint could not be connected to.
         is_page: a web page came instead of a reply.
         adapt: what to send otherwise, for `adapt`: `max_tokens`, `length_field` or `is_stream`.
@@ -59,6 +61,7 @@ class Verdict(msgspec.Struct, frozen=True):
     reason: str = "provider_error"
     wait_s: float | None = None
     stop: type[EnvironmentStop] = EnvironmentStop
+    cure: str = ""
     unreached: bool = False
     is_page: bool = False
     adapt: str = ""
@@ -243,7 +246,9 @@ def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
         if _CREDENTIALS.search(known):
             return Verdict("stop", text, stop=CredentialsRefused)
         if _is_shared(said):
-            return Verdict("stop", f"{text} (every row would be refused alike)", stop=RequestRefused)
+            cure = cure_for(status, f"{said.field} {said.message}")
+            text = f"{text.removesuffix('.')} (every row would be refused alike)"
+            return Verdict("stop", text, stop=RequestRefused, cure=cure)
     return Verdict("fail", text)
 
 
@@ -273,5 +278,5 @@ def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: st
     if status < 400:
         text = f"HTTP {status}, which is no reply; write the address that it leads to as model.base_url"
     if status < 400 or status in (404, 405, 410):
-        return Verdict("stop", text, stop=RequestRefused)
+        return Verdict("stop", text, stop=RequestRefused, cure=cure_for(status, said.message))
     return _judge_refusal(status, said, text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from hermes_run.models.verdicts import RETRY_AFTER_CAP_S, judge_error, retry_after_s, scrub
@@ -92,3 +94,21 @@ def test_an_error_is_read_in_whatever_form_it_comes(body: bytes, text: str) -> N
 )
 def test_a_400_stops_the_run_only_when_every_row_would_meet_it(message: str, kind: str) -> None:
     assert judge_error(400, {}, ('{"error": {"message": "%s"}}' % message).encode()).kind == kind  # noqa: UP031
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "cure"),
+    [
+        (400, "This model does not support assistant message prefill.", "agent.prefill_messages_file"),
+        (400, "m does not support tools", "choose a model that calls tools"),
+        (404, "No endpoints found that support tool use.", "choose a model that calls tools"),
+        (404, "The model `m` does not exist", "model.name"),
+        (404, "404 Not Found", "model.base_url"),
+        (400, "Unsupported parameter: reasoning_effort", "`reasoning`"),
+        (400, "temperature must be at most 1, invalid", "model.sampling"),
+        (400, "m is not a valid model ID", "model.name"),
+    ],
+)
+def test_a_refusal_of_all_requests_says_what_to_change(status: int, message: str, cure: str) -> None:
+    verdict = judge_error(status, {}, json.dumps({"error": {"message": message}}).encode())
+    assert (verdict.kind, cure in verdict.cure) == ("stop", True), verdict
