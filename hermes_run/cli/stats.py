@@ -36,5 +36,11 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         return 0
     from hermes_run.cli import display
 
-    display.show_summary(statistics)
+    try:
+        display.show_summary(statistics)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{path / 'statistics.json'}: does not hold what a run writes there; running the spec again "
+            "writes it anew"
+        ) from error
     return 0

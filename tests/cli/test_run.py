@@ -189,6 +189,11 @@ def test_a_finished_run_can_be_looked_at(cli: Cli, spec: Path, tmp_path: Path) -
     assert "completed" in cli("status", run).stdout
     assert json.loads(cli("stats", run, "--json").stdout) == statistics(tmp_path)
     assert re.search(r"completed +3 ", cli("stats", run).stdout)
+    written = (tmp_path / run / "statistics.json").read_text()
+    (tmp_path / run / "statistics.json").write_text(written.replace('"outcomes": {', '"outcomes": 7, "x": {'))
+    odd = cli("stats", run)
+    assert (odd.returncode, "running the spec again writes it anew" in odd.stderr) == (2, True)
+    (tmp_path / run / "statistics.json").write_text(written)
     of_a_file = cli("stats", f"{run}/manifest.jsonl")
     assert of_a_file.returncode == 2
     assert "name the run directory" in of_a_file.stderr
