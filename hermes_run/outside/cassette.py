@@ -2,7 +2,8 @@
 
 A file of JSON lines, each a question (a search, or an address to read) and its answer as tools see it:
 there are no headers in it, and what looks like a key in an address is taken out. What is on the cassette is
-answered from it; what is not is asked and added, or refused when the spec says `replay_only`.
+answered from it; what is not is asked and added, or refused when the spec says `replay_only`. Failures are on
+it too: a replay tells them in the same words, any other run asks again.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Cassette:
         self._path = path
         self.replay_only = replay_only
         self._known: dict[str, dict[str, Any]] | None = None
+        self._failures: dict[str, str] = {}
 
     def get(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """The recorded answer to a question, or None."""
@@ -39,7 +41,25 @@ class Cassette:
             return
         name = _name(question)
         self._entries()[name] = answer
-        line = json.dumps({"question": json.loads(name), "answer": answer}, ensure_ascii=False) + "\n"
+        self._write({"question": json.loads(name), "answer": answer})
+
+    def failure(self, question: dict[str, Any]) -> str:
+        """Why a question had no answer when it was recorded, or ""."""
+        self._entries()
+        return self._failures.get(_name(question), "")
+
+    def put_failure(self, question: dict[str, Any], why: str) -> None:
+        """Record that there was no answer, in the words that the model was told."""
+        if self._path is None or self.replay_only or self.failure(question) == why:
+            return
+        name = _name(question)
+        self._failures[name] = why
+        self._write({"question": json.loads(name), "failure": why})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        line = json.dumps(entry, ensure_ascii=False) + "\n"
         file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             os.write(file, line.encode("utf-8", "replace"))
@@ -53,7 +73,11 @@ class Cassette:
                 for line in self._path.read_bytes().split(b"\n"):
                     try:
                         entry = json.loads(line)
-                        self._known.setdefault(_name(entry["question"]), entry["answer"])
+                        name = _name(entry["question"])
+                        if "failure" in entry:
+                            self._failures[name] = str(entry["failure"])
+                        else:
+                            self._known.setdefault(name, entry["answer"])
                     except (ValueError, KeyError, TypeError):
                         continue  # a line that a kill cut
         return self._known

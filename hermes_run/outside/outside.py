@@ -177,7 +177,7 @@ def _status(status: int) -> str:
 class _Answers:
     """What the web said in this run: each question is asked once, so that samples see the same answer.
 
-    Failures are not kept: the next one to ask may be luckier.
+    Failures are not kept: the next one to ask may be luckier. Only a replay has them from the cassette.
     """
 
     def __init__(self, cassette: Cassette) -> None:
@@ -198,7 +198,10 @@ class _Answers:
         if recorded is not None:
             return recorded
         if self._cassette.replay_only:
-            raise ToolError("that is not on the cassette that this run replays; ask for something else")
+            why = self._cassette.failure(question)
+            raise ToolError(
+                why or "that is not on the cassette that this run replays; ask for something else"
+            )
         if name not in self._asking:
             task = asyncio.ensure_future(self._ask(name, question, ask))
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -211,6 +214,9 @@ class _Answers:
     ) -> dict[str, Any]:
         try:
             answer = await ask()
+        except ToolError as error:
+            self._cassette.put_failure(question, str(error))
+            raise
         finally:
             self._asking.pop(name, None)
         self._cassette.put(question, answer)

@@ -333,6 +333,30 @@ def test_cassette_replays_what_it_recorded_without_secrets(site: Site, tmp_path:
     assert "not on the cassette" in result["error"]
 
 
+def test_failures_on_a_cassette_are_replayed_in_the_same_words_and_else_asked_again(
+    site: Site, tmp_path: Path
+) -> None:
+    tape, hosts = tmp_path / "web.jsonl", [f"127.0.0.1:{site.port}"]
+    settings = Settings()
+
+    def read(path: str, **web: Any) -> Any:
+        spec = spec_of(tmp_path, hosts, cassette=tape, **web)
+        return ask(spec, settings, "web_extract", urls=[path])
+
+    missing, refused = f"{site.url}/later?token=abcdefgh12345678", "http://10.0.0.1/"
+    recorded = [read(missing), read(refused)]
+    assert "HTTP 404" in recorded[0][0]["error"]
+    assert [read(missing, replay_only=True), read(refused, replay_only=True)] == recorded
+    assert "abcdefgh12345678" not in tape.read_text()
+    before = tape.read_bytes()
+    assert read(missing) == recorded[0]  # asked again, and nothing new to record
+    assert tape.read_bytes() == before
+    site.page("/later", PAGE)
+    found, failed = read(missing)
+    assert not failed, found
+    assert read(missing, replay_only=True) == (found, False)
+
+
 def test_firecrawl_reads_pages_and_refuses_what_is_not_public(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
