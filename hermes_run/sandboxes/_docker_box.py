@@ -100,8 +100,12 @@ class DockerBox:
     async def _wait_for(self, shell: StreamShell) -> None:
         try:
             if not await shell.start():
-                await self._make_cwd(shell)
-                if not await shell.start():
+                try:
+                    await self._make_cwd(shell)
+                    is_made = await shell.start()
+                except ToolError:
+                    is_made = False
+                if not is_made:
                     raise self._failure(f"its working directory {self._cwd} cannot be made")
         except SandboxError as error:
             if error.reason != "sandbox_lost":
@@ -109,13 +113,16 @@ class DockerBox:
             raise self._failure("it ended before its shell answered") from None
 
     async def _make_cwd(self, shell: StreamShell) -> None:
-        """For an image whose own user may not: by the daemon, which gives it to that user."""
+        """For an image whose own user may not: by the daemon, which gives it to that user.
+
+        Raises ToolError when the daemon cannot: a file of the image that is in the way stays as it is.
+        """
         archive = io.BytesIO()
         with tarfile.TarFile(fileobj=archive, mode="w") as tar:
             entry = tarfile.TarInfo(self._cwd.lstrip("/"))
             entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o755, shell.uid, 0
             tar.addfile(entry)
-        await self._ask(lambda client: client.put_archive(self._name, "/", archive.getvalue()))
+        await self._ask(lambda client: _unpack(client, self._name, archive.getvalue()))
 
     async def _ask(self, work: Any) -> Any:
         from docker.errors import APIError, DockerException
@@ -213,6 +220,14 @@ def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
             close_streams(streams)
         raise start_error(error, client.base_url) from error
     return streams
+
+
+def _unpack(client: APIClient, name: str, archive: bytes) -> None:
+    """What `client.put_archive` does, but that no folder takes the place of a file. Blocks."""
+    url = f"{client.base_url}/v{client.api_version}/containers/{name}/archive"
+    parameters = {"path": "/", "noOverwriteDirNonDir": "true"}
+    answer = client.put(url, params=parameters, data=archive, timeout=client.timeout)
+    client._raise_for_status(answer)  # type: ignore[attr-defined] # noqa: SLF001 - an APIError
 
 
 def _remove(client: APIClient, name: str) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_run.errors import SandboxError
 from tests.contracts.sandboxes import can, image_of, opened, sh, text, within
 
 if TYPE_CHECKING:
@@ -30,6 +31,20 @@ def test_cwd_is_made_and_can_be_written(name: str, cwd: str) -> None:
         assert box.info.cwd.endswith(posixpath.normpath(cwd).lstrip("/") if cwd else "workspace")
 
     within(name, work, cwd=cwd)
+
+
+@pytest.mark.parametrize("cwd", ["/bin/sh", "/bin/sh/x", "/dev/null", "/proc/x", f"/{'x' * 300}"])
+def test_cwd_that_cannot_be_a_folder_fails_its_own_start(name: str, cwd: str) -> None:
+    if name == "local" and len(cwd) < 255:
+        pytest.skip("has a root folder of its own, and makes it")
+
+    async def work(_: Sandbox) -> None:
+        pytest.fail("it started")
+
+    with pytest.raises(SandboxError) as raised:
+        within(name, work, cwd=cwd)
+    assert raised.value.reason == "sandbox_start"
+    assert str(raised.value)
 
 
 def test_environment_has_nothing_of_the_runner(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
