@@ -1,9 +1,9 @@
 """The run's budget: a rollout begins only while what it may come to fits, and none is cut for it.
 
 What a rollout may come to is the most that one has come to so far (in this run, before its resumes,
-too), at least its own limit (`limits.prompt_cost`, `limits.prompt_tokens`) where there is one. Before
-anything is known one rollout runs alone. So the run ends within its budget unless a rollout comes to
-more than every one before it; a rollout's own limit makes that impossible.
+too), at least its own limit (`limits.prompt_cost`, `limits.prompt_tokens`) where there is one, and the
+call that passes it. Before anything is known one rollout runs alone. So the run ends within its budget
+unless a rollout comes to more than every one before it; with a limit of its own only its last call can.
 
 Calls that did not tell their amount (a reply that broke off has no bill) are taken to come to what the
 others of their rollout came to, else those of the run. Where more calls are silent than tell, nobody can
@@ -53,6 +53,7 @@ class Cap:
         own: of a rollout, or None.
         spent: by rollouts that are over.
         largest: the most that one of them came to.
+        largest_call: the most that one call came to.
         told: what the calls that told it came to, those of earlier processes too.
         telling: how many they are.
         silent: how many calls of this process told nothing.
@@ -65,6 +66,7 @@ class Cap:
     own: float | None = None
     spent: float = 0.0
     largest: float = 0.0
+    largest_call: float = 0.0
     told: float = 0.0
     telling: int = 0
     silent: int = 0
@@ -83,6 +85,10 @@ class Cap:
         """What the run has used before."""
         self.told, self.telling = self._told(before), max(0, before.calls - self._silent(before))
         self.spent, self.largest = self.of(before), largest
+
+    def note(self, usage: Usage) -> None:
+        """A call was billed, with the retries that it took."""
+        self.largest_call = max(self.largest_call, self.of(usage) / max(1, usage.calls))
 
     def settle(self, used: Usage) -> None:
         """A rollout is over."""
@@ -109,9 +115,9 @@ class Cap:
     def estimate(self, others: float) -> float | None:
         """What one more rollout may come to, given the most of those in flight; None before any is known."""
         known = max(self.largest, others)
-        if self.own is not None:
-            return max(self.own, known)
-        return known or None
+        if not known and not self.telling:
+            return None
+        return known if self.own is None else max(self.own + self.largest_call, known)
 
     def amount(self, value: float) -> str:
         """For people."""
@@ -171,6 +177,8 @@ class Budget:
 
     def note(self, task: PromptTask, usage: Usage) -> None:
         """A call was billed."""
+        for cap in self._caps:
+            cap.note(usage)
         if self._ledger is not None:
             self._ledger.add(task.key, task.batch, usage)
 

@@ -9,6 +9,7 @@ from hermes_run.runner.budget import Budget
 from hermes_run.store.spending import Spending, largest
 
 if TYPE_CHECKING:
+    from hermes_run.runner.observe import Observer
     from hermes_run.runner.opening import OpenRun
     from hermes_run.spec.endpoint import Endpoint
     from hermes_run.spec.model import Settings, Spec
@@ -31,6 +32,19 @@ def check_limits(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> N
                 f"limits.{key}: {endpoint.base_url} does not say what its calls cost, so the limit could not "
                 f"be kept. Add it to hermes.yaml: `prices: {{{spec.model.name}: {{input: …, output: …}}}}`"
                 " (USD per million tokens; or flat: true for a subscription), or limit tokens instead"
+            )
+
+
+def tell_of_shards(spec: Spec, shard: str | None, observer: Observer) -> None:
+    """Each shard has a budget of its own: shards may be on machines that know nothing of one another."""
+    count = int(shard.partition("/")[2]) if shard else 1
+    for name in ("total_cost", "total_tokens"):
+        limit = getattr(spec.limits, name)
+        if count > 1 and limit is not None:
+            whole = f"{limit * count:,.2f} USD" if name == "total_cost" else f"{limit * count:,} tokens"
+            observer.warn(
+                f"limits.{name} counts for this shard alone: all {count} together may use {whole}; "
+                f"divide it by {count} if it is meant for all"
             )
 
 

@@ -17,7 +17,7 @@ from hermes_run.runner.backends import (
     make_backends,
     warnings_of_backends,
 )
-from hermes_run.runner.budgeting import check_limits, open_budget
+from hermes_run.runner.budgeting import check_limits, open_budget, tell_of_shards
 from hermes_run.runner.driver import Driver
 from hermes_run.runner.extra_tools import (
     check_host_code,
@@ -70,6 +70,7 @@ async def run(
         check_descriptors(spec)
         endpoint = endpoint_of(spec, settings, options)
         check_limits(spec, settings, endpoint)
+        tell_of_shards(spec, options.shard, observer)
         backends = make_backends(spec, settings, plan)
         if not options.fresh:
             refuse_foreign(spec.output.dir / spec.run_name)

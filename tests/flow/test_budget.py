@@ -78,6 +78,13 @@ def test_a_run_stops_within_its_budget_and_goes_on_with_a_higher_one(
     lab.assert_sound()
 
 
+def test_a_budget_is_each_shards_own_and_that_is_told(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path, 4, total_tokens=10_000)
+    told = "limits.total_tokens counts for this shard alone: all 2 together may use 20,000 tokens"
+    assert told in lab.run("--shard", "1/2").err
+    assert "this shard alone" not in lab.run().err
+
+
 def test_a_budget_of_tokens_is_kept_likewise(server: ModelServer, tmp_path: Path) -> None:
     lab = lab_at(server, tmp_path, 12, total_tokens=1700)
     assert lab.run().code == 5
@@ -115,6 +122,23 @@ def test_a_rollout_that_has_used_up_its_own_budget_ends_partial(server: ModelSer
     lab.spec["limits"] = {"prompt_cost": 0.03}
     changed = lab.run()
     assert (changed.code, "limits.prompt_tokens" in changed.err) == (2, True)  # part of the fingerprint
+
+
+def test_limits_of_rollouts_are_no_way_past_the_runs_own(tmp_path: Path) -> None:
+    """A rollout passes its limit by its last call, which is reserved, too."""
+    with billing(billed(turns(6), lambda _: PER_CALL)) as server:
+        lab = lab_at(server, tmp_path, 10, total_cost=0.1, prompt_cost=0.025)
+        assert lab.run().code == 5
+        assert lab.statuses() == {"partial": 3}  # of 0.03 each; 0.025 and a call are reserved
+        assert len(server.requests) == 9
+
+
+def test_a_subscription_does_not_hold_workers_back(tmp_path: Path) -> None:
+    with billing(billed(turns(2, delay_s=0.1), lambda _: {**PER_CALL, "cost": None})) as server:
+        lab = lab_at(server, tmp_path, 12, total_cost=1.0)
+        (tmp_path / "hermes.yaml").write_text("prices: {bench: {flat: true}}\n")
+        assert lab.run().code == 0
+        assert server.peak_in_flight > 1
 
 
 def test_an_answer_that_uses_up_the_budget_is_an_answer(tmp_path: Path) -> None:
