@@ -126,7 +126,9 @@ class Driver:
             await pilot.passed()
             async with resources.budget.place_for(task) as purse:
                 self._observer.started(task)
-                return await run_prompt(task, resources, purse.spend)
+                outcome = await run_prompt(task, resources, purse.spend)
+                purse.has_failed = outcome.status is Status.FAILED
+                return outcome
 
         async def deliver(outcome: Outcome) -> None:
             self._deliver(outcome)

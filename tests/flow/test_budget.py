@@ -198,6 +198,17 @@ def test_replies_that_break_off_now_and_then_do_not_end_a_run_with_a_budget(
         assert lab.statistics()["cost_unknown"] > 0
 
 
+def test_a_first_rollout_whose_replies_are_all_broken_says_nothing_of_the_others(tmp_path: Path) -> None:
+    respond = billed(turns(2), lambda _: PER_CALL)
+    with ModelServer() as flaky:
+        flaky.respond = lambda request: (
+            Answer(body=b'{"choi') if "[0]" in request.prompt else respond(request)
+        )
+        lab = lab_at(flaky, tmp_path, 6, total_cost=10.0)
+        assert lab.run().code == 1
+        assert lab.statuses() == {"completed": 5, "failed": 1}
+
+
 def test_what_broke_off_is_taken_to_have_cost_what_the_others_of_its_rollout_did(tmp_path: Path) -> None:
     respond = billed(turns(1), lambda _: PER_CALL)
 
