@@ -80,6 +80,8 @@ async def collect(sandbox: Sandbox, globs: Sequence[str], diff: WorkspaceDiff | 
         kept.leave_out(f"what took longer than {MOST_S:g} s")
     except SandboxError:
         kept.leave_out("the sandbox was gone")
+    except ToolError as why:
+        kept.leave_out(f"files: {why}")
 
 
 async def _keep_diff(diff: WorkspaceDiff, kept: Kept) -> None:
@@ -98,6 +100,8 @@ async def _keep_files(sandbox: Sandbox, globs: Sequence[str], kept: Kept) -> Non
     listed = await sandbox.exec(_LIST, timeout_s=MOST_S, workdir=workspace, max_output=_MOST_LISTED)
     if listed.omitted:
         kept.leave_out("a workspace of too many files to list")
+    elif listed.exit_code:
+        kept.leave_out("files: the workspace could not be listed to its end")
     paths = [path.removeprefix(b"./") for path in listed.output[: listed.head or None].split(b"\0")[:-1]]
     patterns = [read_glob(glob).path for glob in globs]
     wanted = sorted(

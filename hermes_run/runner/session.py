@@ -22,7 +22,7 @@ from hermes_run.core.contracts import SandboxInfo, SandboxRequest, ToolSession
 from hermes_run.core.messages import Message, System, Usage, User
 from hermes_run.core.text import restore_bytes
 from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
-from hermes_run.errors import BudgetStop, EnvironmentStop, RolloutError, SandboxError
+from hermes_run.errors import BudgetStop, EnvironmentStop, RolloutError, SandboxError, ToolError
 from hermes_run.quality.filters import judge
 from hermes_run.runner.artifacts import Kept, collect
 from hermes_run.runner.backends import backend_name
@@ -96,10 +96,13 @@ class Attempt:
         backend = resources.backends[backend_name(resources.spec, resources.settings, task.image)]
         async with backend.open(request) as sandbox:
             self.info = sandbox.info
-            await prepare(sandbox, task, spec.setup, spec.start_timeout_s)
             diff = WorkspaceDiff(sandbox) if spec.diff else None
-            if diff is not None:
-                await diff.remember()
+            try:
+                await prepare(sandbox, task, spec.setup, spec.start_timeout_s)
+                if diff is not None:
+                    await diff.remember()
+            except ToolError as error:
+                raise SandboxError(f"the set-up failed: {error}", reason="sandbox_start") from error
             names = resources.tools_of(self.toolsets)
             session = ToolSession(task, sandbox, names, outside=resources.outside, keep=self.kept_files.add)
             toolkit = Toolkit(names, session, resources.extra, resources.redact)

@@ -27,6 +27,8 @@ _MOST_FILE = 4 << 20
 _MOST_READ = 64 << 20
 """Bytes of one file, and of all that changed, before and after: they are in the runner's memory at once."""
 _COPY_S = 60.0
+_LOOKS = 3
+"""A file may go between its listing and its sum, when something is still running there."""
 _BASE = '"${TMPDIR:-/tmp}/.hermes-run-workspace"'
 _SUMS = (
     "s=; for p in cksum sha256sum md5sum; do if command -v $p >/dev/null; then s=$p; break; fi; done;"
@@ -92,10 +94,15 @@ class WorkspaceDiff:
 
     async def _sums(self, command: str) -> dict[bytes, bytes]:
         cwd = self._sandbox.info.cwd
-        result = await self._sandbox.exec(command, timeout_s=_COPY_S, workdir=cwd, max_output=_MOST_LISTED)
-        if result.omitted or result.timed_out:
-            raise ToolError("the diff: the workspace has too many files")
-        return sums_of(result.output)
+        for _ in range(_LOOKS):
+            result = await self._sandbox.exec(
+                command, timeout_s=_COPY_S, workdir=cwd, max_output=_MOST_LISTED
+            )
+            if result.omitted or result.timed_out:
+                raise ToolError("the diff: the workspace has too many files")
+            if not result.exit_code:
+                return sums_of(result.output)
+        raise ToolError("the diff: the workspace could not be read to its end")
 
     async def _both(
         self, path: bytes, after: dict[bytes, bytes]

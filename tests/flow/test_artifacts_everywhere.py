@@ -72,3 +72,23 @@ def test_sums_are_read_whatever_names_and_program(tmp_path: Path, program: str) 
     ).stdout
     assert set(sums_of(listed)) == names
     assert len(set(sums_of(listed).values())) == len(names)
+
+
+@pytest.mark.docker
+def test_a_workspace_that_cannot_be_looked_at_any_more_is_said_to_be_left_out_and_not_unchanged(
+    tmp_path: Path,
+) -> None:
+    """The model has used up all processes: nothing can be listed, summed or copied."""
+    lab = at(Lab(tmp_path / "lab"), "docker-busybox", artifacts=["*.txt"], diff=True, pids=20)
+    lab.write_rows([{"prompt": "work", "files": {"a.txt": "old\n"}}])
+    fill = "echo new >a.txt; i=0; while [ $i -lt 90 ]; do sleep 600 & i=$((i+1)); done"
+    call = {"tool": "terminal", "arguments": {"command": fill}}
+    turns = [{"reasoning": "r", "calls": [call]}, {"reasoning": "r", "text": "done"}]
+    lab.write_tape({"conversations": [{"turns": turns}]})
+    assert lab.run().code == 0
+    (record,) = lab.lines()
+    assert record["metadata"]["artifacts"] == []
+    assert record["metadata"]["artifacts_left_out"] == (
+        "the diff: the workspace could not be read to its end;"
+        " files: the workspace could not be listed to its end"
+    )

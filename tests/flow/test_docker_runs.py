@@ -251,6 +251,19 @@ def test_two_prompts_never_see_each_other(server: ModelServer, tmp_path: Path) -
         assert not [f"p{number}" for number in range(6) if f"p{number}" != mine and f"p{number}" in heard]
 
 
+@pytest.mark.usefixtures("daemon")
+def test_a_set_up_that_leaves_no_room_for_the_next_command_fails_its_start(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    fill = "i=0; while [ $i -lt 20 ]; do sleep 600 & i=$((i+1)); done"
+    rows = [{"prompt": "[full]", "setup": [fill, f": {'x' * 3_000_000}"]}, {"prompt": "[works]"}]
+    lab = lab_at(server, tmp_path, rows, image=BUSYBOX, pids=20)
+    assert lab.run().code == 1
+    (failed,) = [entry for entry in lab.entries().values() if entry["status"] == "failed"]
+    assert (failed["reason"], failed["api_calls"]) == ("sandbox_start", 0)
+    assert "set-up" in failed["error"]
+
+
 @pytest.mark.slow
 def test_200_prompts_killed_ten_times_lose_and_repeat_nothing_and_leave_nothing(
     daemon: DockerClient, tmp_path: Path
