@@ -78,7 +78,7 @@ def _refuse_binary(body: bytes, kind: str) -> None:
     has_bom = any(body.startswith(bom) for bom, _ in _BOMS)
     head = body[:_HEAD]
     controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
-    if not has_bom and (head.count(0) > len(head) // 100 or controls * 10 > len(head)):
+    if not has_bom and (head.count(0) > len(head) // 100 or controls * 20 > len(head)):
         raise NoText("it is a binary file and no text; look for a page about it")
 
 

@@ -67,11 +67,13 @@ class Gate:
         """The addresses that may be connected to for a host. Raises Refused when there are none."""
         name = _bare(normal_host(host))
         try:
-            return await self._checked(name, port)
+            found = await self._checked(name, port)
         except Refused as refused:
             if len(self._refusals) < _MOST_REMEMBERED:
                 self._refusals[name, port] = str(refused)
             raise
+        self._refusals.pop((name, port), None)
+        return found
 
     async def _checked(self, name: str, port: int) -> list[str]:
         if not name or not 0 < port < 65536 or any(c in name for c in "/\\@?#% \t\r\n\0"):

@@ -67,6 +67,9 @@ class BrowserNavigate(BrowserTool):
                 raise ToolError(refused)
         if page.url in {"", "about:blank"}:
             return await self._browsing.after(page, snapshot="", element_count=0)
+        wrong = self._led_nowhere(page.url)
+        if wrong:
+            raise ToolError(wrong)
         shown = await snapshot_of(self._browsing, page, full=False)
         status = {"status": response.status} if response is not None else {}
         result = await self._browsing.result(page, **shown, **status)
@@ -97,6 +100,13 @@ class BrowserNavigate(BrowserTool):
                 return None
             self._browsing.must_live()
             raise ToolError(self._why(str(error))) from None
+
+    def _led_nowhere(self, url: str) -> str:
+        """Why a page is none to which another one led by itself (a refresh, a script), or ""."""
+        if url.startswith("chrome-error:"):
+            return self._why("")
+        leads_on = url.startswith(("http:", "https:"))
+        return outside_of(self._session).refusal(*host_and_port(url)) if leads_on else ""
 
     def _why(self, text: str) -> str:
         name = _ERROR.search(text)

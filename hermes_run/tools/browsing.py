@@ -88,6 +88,8 @@ class Browsing:
         if self._page is None or self._page.is_closed() or self._page in self._crashed:
             pages = self._context.pages
             others = [page for page in pages if not page.is_closed() and page not in self._crashed]
+            if others and self._page is not None:
+                self._note("the page closed itself; another window is the page now")
             self._page = others[-1] if others else await self.do(self._context.new_page())
         return self._page
 

@@ -159,6 +159,19 @@ def test_redirect_and_script_do_not_lead_to_refused_addresses(site: Site, browse
         assert secret.requests == []
 
 
+@pytest.mark.parametrize(
+    ("target", "said"), [("http://10.0.0.1/", "may not be reached"), ("{gone}", "the page cannot be opened")]
+)
+def test_page_that_leads_on_to_nowhere_is_a_failure(
+    site: Site, browser: Rollout, target: str, said: str
+) -> None:
+    site.pages["/gone"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
+    target = target.format(gone=f"{site.url}/gone")
+    page = f"<meta http-equiv=refresh content='0;url={target}'><p>on we go"
+    assert said in browser.error("navigate", url=site.page("/", page))
+    assert browser.call("navigate", url=site.page("/", SHOP))["title"] == "Shop"
+
+
 def test_redirect_loop_and_broken_servers_are_told(site: Site, browser: Rollout) -> None:
     site.redirect("/loop", "/loop")
     site.pages["/hangs-up"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
@@ -199,6 +212,17 @@ def test_popup_becomes_the_page_and_back_closes_it(site: Site, browser: Rollout)
 
 
 @pytest.mark.slow
+def test_window_that_closes_itself_is_told_with_what_is_the_page_now(site: Site, browser: Rollout) -> None:
+    site.page("/second", "<title>second</title><script>setTimeout(() => window.close(), 400)</script>")
+    page = "<title>first</title><script>window.open('/second')</script>"
+    results = [browser.call("navigate", url=site.page("/", page))]
+    time.sleep(1)
+    results.append(browser.call("snapshot"))
+    assert results[1]["title"] == "first"
+    told = [text for result in results for text in result.get("happened", [])]
+    assert "the page closed itself; another window is the page now" in told
+
+
 def test_many_popups_do_no_harm(site: Site, browser: Rollout) -> None:
     page = "<title>many</title><button onclick='for (let i = 0; i < 30; i++) window.open(\"/w\" + i)'>open</button>"
     browser.call("navigate", url=site.page("/", page))

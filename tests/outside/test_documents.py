@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import zlib
 
 import pytest
@@ -112,6 +113,12 @@ def test_character_that_the_limit_cut_does_not_spoil_the_rest() -> None:
 def test_what_holds_no_text_says_what_to_do(body: bytes, kind: str, said: str) -> None:
     with pytest.raises(NoText, match=said):
         text_of(body, kind)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_bytes_that_are_called_html_are_no_text(seed: int) -> None:
+    with pytest.raises(NoText, match="binary file"):
+        text_of(random.Random(seed).randbytes(20_000), "text/html; charset=utf-8")
 
 
 @pytest.mark.parametrize(
