@@ -78,6 +78,7 @@ def rows(**first: object) -> list[dict[str, object]]:
     return [{"prompt": "[victim]", "id": "victim", **first}, *plain]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sandbox_that_is_taken_away_half_way_fails_its_prompt_at_once_and_alone(
     lab: Lab, server: ModelServer, name: str
@@ -109,6 +110,7 @@ def test_a_sandbox_that_is_taken_away_half_way_fails_its_prompt_at_once_and_alon
     assert f"run {lab.spec['run_name']}" not in lab.call("clean", "--dry-run").out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_sandbox_that_never_becomes_ready_fails_in_time_at_no_cost_and_alone(
     lab: Lab, server: ModelServer, name: str
@@ -131,8 +133,9 @@ def test_a_sandbox_that_never_becomes_ready_fails_in_time_at_no_cost_and_alone(
     assert f"run {lab.spec['run_name']}" not in lab.call("clean", "--dry-run").out
 
 
-@pytest.mark.parametrize("name", ["docker"])
+@pytest.mark.slow
 @pytest.mark.docker
+@pytest.mark.parametrize("name", ["docker"])
 def test_an_image_whose_shell_talks_and_never_listens_fails_in_time_with_its_last_words(
     lab: Lab, server: ModelServer, name: str
 ) -> None:

@@ -29,6 +29,7 @@ echo sleepers $(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c 
 env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; cat {secret} 2>/dev/null; ls -la / /tmp; echo looked"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_paths_variables_processes_and_secrets_stay_apart_also_when_tried_again(
     lab: Lab, server: ModelServer, name: str, tmp_path: Path
@@ -67,6 +68,7 @@ def test_paths_variables_processes_and_secrets_stay_apart_also_when_tried_again(
     lab.assert_sound()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_port_is_everybodys_own_without_a_network(lab: Lab, server: ModelServer, name: str) -> None:
     at(lab, name)
