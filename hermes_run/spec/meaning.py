@@ -139,7 +139,7 @@ def _check_address(draft: Draft) -> None:
             draft.note(place, address)
             continue
         dialects.add(dialect_of(url))
-        if url in urls[:at]:
+        if url.rstrip("/") in [other.rstrip("/") for other in urls[:at]]:
             draft.note(place, f"{shown(url)} stands there twice; take one of them out")
         elif variable is not None and not may_send(variable, address, draft.settings):
             draft.note(told, _refusal(variable, url, address, draft))

@@ -100,6 +100,10 @@ MODEL = [
         '4:30: model.base_url[1]: "http://a" stands there twice; take one of them out',
     ),
     (
+        "model: {base_url: [http://a/v1, http://a/v1/]}",
+        '4:33: model.base_url[1]: "http://a/v1/" stands there twice; take one of them out',
+    ),
+    (
         "model: {base_url: [http://a, b]}",
         (
             "4:30: model.base_url[1]: must begin with https:// (or http:// for this machine), such as "
