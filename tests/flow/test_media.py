@@ -112,6 +112,20 @@ def test_a_picture_is_drawn_looked_at_and_spoken_of(lab: Lab, server: ModelServe
     lab.assert_sound()
 
 
+def test_what_helper_models_cost_is_part_of_the_budget(lab: Lab, server: ModelServer) -> None:
+    look = ("vision_analyze", {"image_url": DATA_URL, "question": "what is it?"})
+    prepare(lab, server, calls(look, look))  # 0.0017 USD each
+    lab.write_prompts("one", "two", "three")
+    lab.spec["limits"] = {"total_cost": 0.005}
+    stopped = lab.run()
+    assert stopped.code == 5, stopped.err
+    assert lab.statuses() == {"completed": 1}
+    assert len(server.requests) == 2
+    lab.spec["limits"] = {"prompt_cost": 0.001}
+    assert lab.run("--fresh").code == 0
+    assert {entry["reason"] for entry in lab.entries().values()} == {"prompt_budget"}
+
+
 def test_addresses_pass_the_gate_and_odd_pictures_are_answers(lab: Lab, server: ModelServer) -> None:
     place = f"http://127.0.0.1:{server.port}"
     questions = [f"{place}/pixel.png", f"{place}/huge.png", f"{place}/none.png", "http://10.1.2.3/x.png"]
