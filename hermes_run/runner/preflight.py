@@ -36,8 +36,8 @@ def check_toolsets(spec: Spec, settings: Settings) -> None:
     cure = (
         f"leave {'it' if len(reasons) == 1 else 'them'} out: --without {names}"
         if rest
-        else f'nothing of the distribution "{spec.distribution.name}" is left without '
-        f"{'it' if len(reasons) == 1 else 'them'}: choose another (hermes-run distributions)"
+        else f"with --without {names} nothing of the distribution "
+        f'"{spec.distribution.name}" is left: choose another (hermes-run distributions)'
     )
     raise UsageError("\n".join([*lines, cure]))
 

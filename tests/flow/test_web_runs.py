@@ -108,6 +108,11 @@ def test_run_without_an_engine_stops_before_anything_is_run(site: Site, tmp_path
     assert not (lab.run_dir / "journal.jsonl").exists()
     dry = lab.run("--dry-run")
     assert dry.code == 2
+    for words, cure in (
+        (("--distribution", "minimal"), 'with --without web nothing of the distribution "minimal" is left'),
+        (("--distribution", "terminal_web"), "leave it out: --without web"),
+    ):
+        assert cure in lab.run(*words).err
 
 
 def test_cassette_makes_a_run_repeatable_without_the_web(site: Site, tmp_path: Path) -> None:
