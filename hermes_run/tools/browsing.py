@@ -102,7 +102,7 @@ class Browsing:
         return page
 
     async def do(
-        self, work: Awaitable[Any], timeout_s: float = ANSWER_TIMEOUT_S, cure: str = LOOK_AGAIN
+        self, work: Awaitable[Any], timeout_s: float = ANSWER_TIMEOUT_S, *, cure: str = LOOK_AGAIN
     ) -> Any:
         """Wait for the browser, not for ever. `cure` is what to do about what it says went wrong.
 
