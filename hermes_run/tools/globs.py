@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MOST_ALTERNATIVES = 100
-_GLOB_SET = re.compile(r"\[[!^]?\]?[^\]/]*\]")
+_GLOB_SET = re.compile(r"\[(?:[!^](?:\]|[^\]/])|\]|[^\]/!^])[^\]/]*\]")
+"""A set holds something: `[]` and `[!]` are characters, `[]]` is a set of one."""
 
 
 class Glob(Struct, frozen=True):
@@ -32,7 +33,7 @@ class Glob(Struct, frozen=True):
 def read_glob(glob: str) -> Glob:
     """A glob such as `*.py`, `src/**/*.{ts,tsx}`, `[A-Z]*.md`: without a slash it means names anywhere.
 
-    Raises ToolError for one that is empty or too wide.
+    Raises ToolError for one that is empty or too wide, or has a range such as [z-a].
     """
     if not glob or "\0" in glob:
         raise ToolError("the glob is empty or holds a NUL character")
@@ -40,9 +41,11 @@ def read_glob(glob: str) -> Glob:
     if len(alternatives) > _MOST_ALTERNATIVES:
         raise ToolError(f"the glob {glob} stands for more than {_MOST_ALTERNATIVES} patterns; simplify it")
     names = sorted({_loose_name(one) for one in alternatives})
-    return Glob(
-        tuple(names), re.compile("|".join(f"(?:{_glob_regex(one)})" for one in alternatives), re.DOTALL)
-    )
+    try:
+        path = re.compile("|".join(f"(?:{_glob_regex(one)})" for one in alternatives), re.DOTALL)
+    except re.error as error:
+        raise ToolError(f"the glob {glob} has a set that is none ({error.msg})") from None
+    return Glob(tuple(names), path)
 
 
 def _alternatives(glob: str) -> list[str]:
@@ -99,7 +102,7 @@ def _glob_regex(glob: str) -> str:
     for kind, text in _parts(glob.removeprefix("./").removeprefix("/")):
         if kind == "set":
             negated = text[1] in "!^"
-            inside = re.sub(r"([\\\[&~|])", r"\\\1", text[1 + negated : -1])
+            inside = re.sub(r"([\\\[\]&~|])", r"\\\1", text[1 + negated : -1])
             pieces.append(f"[{'^/' if negated else ''}{inside}]")
         else:
             fixed = {"folders": "(?:.*/)?", "all": ".*", "any": "[^/]*", "one": "[^/]"}

@@ -478,6 +478,28 @@ def test_any_pattern_is_read_or_refused(pattern: str, language: str) -> None:
     assert regex.only_ripgrep or getattr(regex, language)
 
 
+@pytest.mark.parametrize(
+    ("glob", "meant", "not_meant"),
+    [("[]", "[]", "x"), ("[!]", "[!]", "a"), ("[^]x", "[^]x", "ax"), ("[]]", "]", "["), ("[!]]", "a", "]")],
+)
+def test_brackets_around_nothing_are_characters(glob: str, meant: str, not_meant: str) -> None:
+    path = read_glob(glob).path
+    assert path.fullmatch(meant)
+    assert not path.fullmatch(not_meant)
+
+
+def test_a_range_that_goes_backwards_is_refused() -> None:
+    with pytest.raises(ToolError, match="bad character range z-a"):
+        read_glob("[z-a]*.py")
+
+
+@given(st.text("[]!^-ab/", max_size=8), st.text("[]!^-a/", max_size=4))
+@settings(max_examples=500)
+def test_any_brackets_are_read(glob: str, name: str) -> None:
+    with suppress(ToolError):
+        read_glob(glob).path.fullmatch(name)
+
+
 @given(st.text("ab*?[]{},!/\\.^-", min_size=1, max_size=10))
 def test_any_glob_is_read_or_refused(glob: str) -> None:
     try:
