@@ -200,6 +200,7 @@ class ModelServer:
         self._loop.run_until_complete(asyncio.sleep(0))  # what was closed is closed now
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
+        self._socket.close()  # one that was stopped before it served
 
     async def _serve(self) -> None:
         server = await asyncio.start_server(self._connection, sock=self._socket, limit=64 * 2**20)
