@@ -14,7 +14,9 @@ OnBadRow = Literal["fail", "skip"]
 BackendName = Literal["auto", "local", "bubblewrap", "docker", "singularity", "modal"]
 Network = Literal["none", "full"]
 Sort = Literal["price", "throughput", "latency"]
-Dialect = Literal["openrouter", "nous", "openai", "anthropic", "google", "vllm", "sglang", "ollama", "generic"]
+Dialect = Literal[
+    "openrouter", "nous", "openai", "anthropic", "google", "vllm", "sglang", "ollama", "generic"
+]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"]
 
 DEFAULT_MODEL = "anthropic/claude-sonnet-4.6"

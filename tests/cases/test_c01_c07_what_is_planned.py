@@ -41,6 +41,7 @@ def check(lab: Lab, rows: list[tuple[int, str]], samples: int) -> None:
     lab.assert_sound()
 
 
+@pytest.mark.slow
 def test_more_samples_cost_only_the_difference_and_fewer_cost_nothing(lab: Lab, server: ModelServer) -> None:
     server.respond = turns(1)
     lab.use_server(server.url)
@@ -79,6 +80,7 @@ def test_a_limit_counts_rows_before_dedupe_and_may_move_either_way(lab: Lab, ser
     check(lab, [(0, "[a]")], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_any_order_with_any_number_of_copies_pays_for_what_is_new_alone(
     lab: Lab, server: ModelServer, seed: int

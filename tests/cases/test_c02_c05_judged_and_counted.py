@@ -65,6 +65,7 @@ UNFILTERED = dict.fromkeys(FILTERED, "completed finished") | {
 HALF = UNFILTERED | {"[invents]": "discarded unknown_tool", "[invents mute]": "discarded unknown_tool"}
 
 
+@pytest.mark.slow
 def test_filters_changed_to_and_fro_judge_again_and_never_pay(judged: Lab, server: ModelServer) -> None:
     assert judged.run("-q").code == 0
     assert verdicts(judged) == FILTERED
@@ -117,6 +118,7 @@ def answers(request: Request) -> Answer:
     return says("end", finish_reason="length" if number == 2 else None, delay_s=0.02, **reasoning)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 2, 5])
 def test_sums_are_equal_straight_and_stopped_by_every_kind_of_signal(
     lab: Lab, server: ModelServer, batch_size: int

@@ -71,6 +71,7 @@ def journal_lines(lab: Lab) -> list[bytes]:
     return (lab.run_dir / "journal.jsonl").read_bytes().splitlines(keepends=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_an_interrupted_run_continues_with_what_was_in_flight(
     lab: Lab, server: ModelServer, how: str

@@ -127,6 +127,7 @@ def test_timeout_kills_everything_that_the_call_started(name: str, command: str)
     within(name, work)
 
 
+@pytest.mark.slow
 def test_twelve_timeouts_in_a_row_leave_room_for_the_next_command(name: str) -> None:
     async def work(box: Sandbox) -> None:
         for number in range(12):

@@ -87,6 +87,7 @@ class Day:
         return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.bubblewrap
 def test_the_commands_of_a_day_do_what_the_page_says(tmp_path: Path, server: ModelServer) -> None:
     if shutil.which("git") is None:

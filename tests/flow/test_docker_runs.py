@@ -273,7 +273,9 @@ def test_200_prompts_killed_ten_times_lose_and_repeat_nothing_and_leave_nothing(
     try:
         with ModelServer() as server:
             server.respond = turns(3, delay_s=0.05)
-            rows = [{"prompt": f"[{number}] work", "id": number} for number in range(200)]
+            rows: list[dict[str, Any]] = [
+                {"prompt": f"[{number}] work", "id": number} for number in range(200)
+            ]
             lab = lab_at(server, tmp_path, rows, image=BUSYBOX)
             lab.spec |= {"workers": 16, "batch_size": 10}
             for _ in range(10):

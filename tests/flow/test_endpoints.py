@@ -6,6 +6,8 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.flow.replies import turns
 from tests.servers import Answer, ModelServer, events, says
 
@@ -54,6 +56,7 @@ def test_requests_per_minute_hold_for_a_run_and_change_no_fingerprint(lab: Lab, 
     assert len(server.requests) == 8
 
 
+@pytest.mark.slow
 def test_shards_at_the_same_time_keep_to_one_rate(lab: Lab, server: ModelServer) -> None:
     server.respond = lambda _: says("done", reasoning="r")
     lab.use_server(server.url)

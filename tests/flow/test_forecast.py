@@ -61,6 +61,7 @@ def test_a_pilot_as_big_as_the_run_is_the_run(server: ModelServer, tmp_path: Pat
     assert (done.code, "forecast" in done.err) == (0, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "code", "requests"), [("y\n", 0, 18), ("n\n", 5, 9), ("\n", 5, 9)])
 def test_at_a_terminal_it_asks(
     server: ModelServer, tmp_path: Path, answer: str, code: int, requests: int

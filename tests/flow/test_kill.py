@@ -48,6 +48,7 @@ def kill_at_every_point(lab: Lab, step: int) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_kill_after_or_in_a_write_rename_or_sync_changes_nothing(lab: Lab) -> None:
     found = kill_at_every_point(lab, step=9)
     assert found["wrong"] == []
@@ -116,6 +117,7 @@ def test_every_kind_of_signal_in_turn_equals_a_straight_run(lab: Lab, server: Mo
     run_broken_and_straight(lab, server, 100, 9, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_the_dataset_edited_between_kills_loses_and_repeats_nothing(lab: Lab, server: ModelServer) -> None:
     server.respond = turns(3, delay_s=0.05)
     lab.use_server(server.url)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.flow.lab import Lab
 
 TAPE = {
@@ -20,6 +22,7 @@ TAPE = {
 }
 
 
+@pytest.mark.slow
 def test_1_8_and_64_workers_give_equal_outputs(lab: Lab) -> None:
     outputs = []
     for workers in (1, 8, 64):

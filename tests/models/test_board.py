@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from hermes_run.models.board import SharedBoard
 from tests.servers import Answer, ModelServer, Request, fails, says
 
@@ -37,6 +39,7 @@ def run_processes(several: Sequence[Sequence[str]]) -> None:
     assert [each.wait(60) for each in running] == [0] * len(running)
 
 
+@pytest.mark.slow
 def test_processes_keep_the_specs_rate_together(tmp_path: Path) -> None:
     board = tmp_path / "board"
     with ModelServer() as server:
@@ -47,6 +50,7 @@ def test_processes_keep_the_specs_rate_together(tmp_path: Path) -> None:
     assert not board.exists()
 
 
+@pytest.mark.slow
 def test_one_process_that_is_refused_makes_the_other_wait(tmp_path: Path) -> None:
     """For two seconds from the first request on, all but one are refused, with a Retry-After of two."""
     first: list[float] = []

@@ -208,6 +208,7 @@ def test_thrown_away_replies_are_part_of_the_usage_of_the_one_that_counts(
     assert (usage.prompt_tokens, usage.calls, usage.calls_without_usage) == (30, 4, 1)
 
 
+@pytest.mark.slow
 def test_rate_limits_use_up_no_retries(server: ModelServer, ask: Ask) -> None:
     limit = fails(429, "slow down", {"Retry-After": "0"})
     server.script("[a]", *[limit] * 12, *[fails(500)] * 4, says("fine"))

@@ -46,6 +46,7 @@ def wait_for_connections(server: ModelServer, count: int) -> None:
     assert server.open_connections == count
 
 
+@pytest.mark.slow
 def test_three_hundred_calls_are_in_flight_at_once(server: ModelServer) -> None:
     server.respond = lambda _: says(delay_s=1.0)
 

@@ -125,6 +125,7 @@ def test_a_full_workspace_fails_a_start_with_its_words(place: Path) -> None:
     assert (reason, "limit of sandboxes" in message) == ("sandbox_start", True)
 
 
+@pytest.mark.slow
 def test_a_start_that_hangs_fails_within_its_timeout(place: Path) -> None:
     async def work(backend: ModalBackend) -> None:
         await said(backend)
@@ -214,6 +215,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_sandboxes_of_a_dead_run_are_found_without_its_folder_and_those_of_other_machines_left_alone() -> (
     None
 ):

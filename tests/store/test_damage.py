@@ -126,6 +126,7 @@ def test_a_flipped_byte_in_a_line_before_is_noticed_by_the_merge_and_done_again_
     assert ran_anew(lab) == 2
 
 
+@pytest.mark.slow
 def test_a_journal_cut_at_any_byte_reopens_by_itself(finished: Lab, tmp_path: Path) -> None:
     import shutil
 

@@ -207,6 +207,7 @@ def alive(place: Place, seconds: str) -> bool:
     return f"sleep {seconds} " in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
