@@ -256,7 +256,10 @@ def test_a_set_up_that_leaves_no_room_for_the_next_command_fails_its_start(
     server: ModelServer, tmp_path: Path
 ) -> None:
     fill = "i=0; while [ $i -lt 20 ]; do sleep 600 & i=$((i+1)); done"
-    rows = [{"prompt": "[full]", "setup": [fill, f": {'x' * 3_000_000}"]}, {"prompt": "[works]"}]
+    rows: list[dict[str, Any]] = [
+        {"prompt": "[full]", "setup": [fill, f": {'x' * 3_000_000}"]},
+        {"prompt": "[works]"},
+    ]
     lab = lab_at(server, tmp_path, rows, image=BUSYBOX, pids=20)
     assert lab.run().code == 1
     (failed,) = [entry for entry in lab.entries().values() if entry["status"] == "failed"]
