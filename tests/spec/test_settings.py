@@ -249,11 +249,12 @@ def test_the_examples_commented_lines_are_valid_too(folder: Path) -> None:
     commented = [
         line.removeprefix("# ")
         for line in lines[start:]
-        if line.startswith(("#  ", "# endpoints:", "# keys:", "# web:", "# browser:"))
+        if line.startswith(("#  ", "# endpoints:", "# keys:", "# prices:", "# web:", "# browser:"))
     ]
     write(folder, "\n".join(commented), "hermes.yaml")
     settings = load_settings(None)
     assert settings.endpoints["local"].dialect == "vllm"
     assert settings.keys[0].host == "llm.example.org"
+    assert settings.prices["some/model"]["input"] == 0.5
     assert settings.web["search"] == "searxng"
     assert settings.browser["executable_path"] == "/usr/bin/chromium"
