@@ -8,6 +8,9 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip -qq
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+# Tests wait more than they compute: for sandboxes to start, servers to answer, time limits to pass.
+TESTS_AT_ONCE ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 .DEFAULT_GOAL := help
 .PHONY: help python quickstart test test-all lint format bench picture clean
 
@@ -38,10 +41,10 @@ quickstart: $(VENV)/.installed ## a real agent session over twelve little tasks,
 	$(BIN)/hermes-run runs/quickstart.yaml --set sandbox.backend=local; }
 
 test: $(VENV)/.installed-dev ## the quick tests, in under three minutes
-	$(BIN)/pytest -q -n auto -m "not slow"
+	$(BIN)/pytest -q -n $(TESTS_AT_ONCE) -m "not slow"
 
 test-all: $(VENV)/.installed-dev ## every test; HERMES_RUN_REQUIRE=bubblewrap,datasets makes a missing part a failure
-	$(BIN)/pytest -q -n auto
+	$(BIN)/pytest -q -n $(TESTS_AT_ONCE)
 
 lint: $(VENV)/.installed-dev ## ruff, mypy and the floors of the architecture
 	$(BIN)/ruff check
