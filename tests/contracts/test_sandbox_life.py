@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -114,7 +115,7 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
         with pytest.raises(TimeoutError):
             asyncio.run(be_cancelled(delay_s))
     hashed = digest(f"{run}\x1fk#0".encode())[:12]  # what names outside the sandbox are made of
-    assert [trace for trace in _traces() if hashed in trace.name or _is_mine(trace)] == []
+    assert [trace for trace in _traces() if hashed in trace.name or _is_mine(trace, run)] == []
     assert _children() == []
 
 
@@ -229,9 +230,13 @@ def _processes_saying(word: bytes) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def _is_mine(trace: Path) -> bool:
-    """Other test processes run at the same time; each writes its pid into what it makes."""
+def _is_mine(trace: Path, run: str) -> bool:
+    """Whose it is: each run writes its name and its process into what it makes.
+
+    Other test processes run at the same time, and in this one others' fixtures (a browser) may be alive.
+    """
     try:
-        return f'"pid": {os.getpid()}' in (trace / "run").read_text()
-    except OSError:
+        label = json.loads((trace / "run").read_text())
+    except (OSError, ValueError):
         return False
+    return bool(label.get("run") == run and label.get("pid") == os.getpid())
