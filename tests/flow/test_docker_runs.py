@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from docker import DockerClient
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from tests.outside.web import Handler
 
-pytestmark = pytest.mark.chromium
+pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
 SHOP = """<!doctype html><html><head><title>Shop</title></head><body><nav><a href="/about">About us</a></nav>
 <h1>Herons</h1><div><div><form action="/found"><input name="q" aria-label="Search" value="old"><select name="kind" aria-label="Kind"><option>any</option><option>grey</option></select>

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from hermes_run.core.contracts import SandboxInfo
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)
