@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from hermes_run.core.contracts import Sandbox
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from hermes_run.sandboxes.modal import ModalBackend
 
-pytestmark = pytest.mark.modal
+pytestmark = [pytest.mark.modal, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ from tests.sandboxes.small_registry import SmallRegistry, small_registry
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-pytestmark = pytest.mark.singularity
+pytestmark = [pytest.mark.singularity, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)
