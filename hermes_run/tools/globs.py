@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -42,7 +43,9 @@ def read_glob(glob: str) -> Glob:
         raise ToolError(f"the glob {glob} stands for more than {_MOST_ALTERNATIVES} patterns; simplify it")
     names = sorted({_loose_name(one) for one in alternatives})
     try:
-        path = re.compile("|".join(f"(?:{_glob_regex(one)})" for one in alternatives), re.DOTALL)
+        with warnings.catch_warnings():  # of what a later Python may read in a set otherwise
+            warnings.simplefilter("ignore", FutureWarning)
+            path = re.compile("|".join(f"(?:{_glob_regex(one)})" for one in alternatives), re.DOTALL)
     except re.error as error:
         raise ToolError(f"the glob {glob} has a set that is none ({error.msg})") from None
     return Glob(tuple(names), path)
