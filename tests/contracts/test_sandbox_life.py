@@ -21,6 +21,8 @@ from tests import images, modal_place
 from tests.contracts.sandboxes import image_of, kind_of, new_backend, opened, sh, sleepers, text, within
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hermes_run.core.contracts import Sandbox
 
 
@@ -173,6 +175,7 @@ def test_what_a_killed_run_leaves_is_found_and_removed_and_nothing_else(name: st
                         backend.remove(leftover)
                 assert await text(living, "echo alive") == "alive\n"
             assert [leftover for leftover in backend.leftovers() if leftover.run == run] == []
+            await _soon(lambda: not _processes_saying(b"sleep\x009%d\0" % os.getpid()))
             assert not _processes_saying(b"sleep\x009%d\0" % os.getpid())
             marks = [leftover.handle.rpartition("-")[2] for leftover in left if leftover.run == run]
             assert [trace for trace in _traces() if any(mark in trace.name for mark in marks)] == []
@@ -180,6 +183,13 @@ def test_what_a_killed_run_leaves_is_found_and_removed_and_nothing_else(name: st
             await backend.aclose()
 
     asyncio.run(main())
+
+
+async def _soon(holds: Callable[[], bool]) -> None:
+    """Wait until it holds, some seconds at most: far away an end is ordered, and comes a moment later."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and not holds():  # noqa: ASYNC110 - nobody signals the end of a process
+        await asyncio.sleep(0.05)
 
 
 def test_same_run_started_again_removes_what_its_killed_self_left(name: str) -> None:
@@ -220,6 +230,7 @@ def test_interpreter_that_leaves_without_closing_leaves_nothing(name: str) -> No
             stderr=PIPE,
         )
         await leaving.communicate()
+        await _soon(lambda: not _processes_saying(b"sleep\x009%d\0" % os.getpid()))
         assert not _processes_saying(b"sleep\x009%d\0" % os.getpid())
         assert [leftover for leftover in new_backend(name).leftovers() if leftover.run == run] == []
 
