@@ -113,7 +113,7 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
     asyncio.run(succeed())
     with pytest.raises(ZeroDivisionError):
         asyncio.run(fail())
-    # Far away, a start that is given up is ended when it is there: test_modal.py looks at that.
+    # Far away, a start that is given up is ended only once it is there, which may take a while.
     delays_s = () if name == "modal" else (0.0001, 0.001, 0.003, 0.006, 0.012, 0.02, 0.1)
     for delay_s in delays_s:
         with pytest.raises(TimeoutError):
