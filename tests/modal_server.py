@@ -201,6 +201,8 @@ class Box:
             preexec_fn=self._enter_limits,
         )
         self.processes[request.exec_id] = Process(process)
+        if self.over.is_set():
+            process.kill()
 
     async def end(self) -> None:
         """Kill everything in it, and remove it."""

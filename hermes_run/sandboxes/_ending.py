@@ -21,12 +21,12 @@ async def to_the_end(work: Coroutine[object, object, None]) -> None:
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.shield(task)
+            await asyncio.wait([task])  # unlike a shield, it is cancelled by nobody but our caller
         except asyncio.CancelledError as error:
-            if task.done():
-                break
             cancelled = error
     if cancelled is not None:
+        if not task.cancelled():
+            task.exception()
         raise cancelled
     task.result()
 

@@ -39,10 +39,30 @@ def troubles() -> tuple[type[BaseException], ...]:
     return Error, GRPCError, StreamTerminatedError, OSError, ValueError, BufferError, TimeoutError
 
 
+async def asked(work: Awaitable[Any]) -> Any:
+    """Await what the SDK does. A cancellation meanwhile stays one.
+
+    The SDK waits for the end of what it was doing, whose error would take the cancellation's place.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        return await work
+    except troubles() as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise
+
+
 class Account:
-    """See the module. Made without asking anybody."""
+    """See the module. Made without asking anybody.
+
+    Attributes:
+        late: what still waits for sandboxes that nobody wants any more, to end them.
+    """
 
     def __init__(self) -> None:
+        self.late: set[asyncio.Task[None]] = set()
         self._app: Any = None
         self._turn = asyncio.Lock()
 
@@ -73,7 +93,7 @@ class Account:
         try:
             app = await self.app()
             async with asyncio.timeout(_LONGEST_BUILD_S):
-                await image.build.aio(app)
+                await asked(image.build.aio(app))
         except BackendMissing as error:
             raise FetchLater(f'image "{reference}" cannot be had: {error}') from error
         except (ImageBuildError, RemoteError) as error:
@@ -101,6 +121,11 @@ class Account:
         found: list[tuple[Any, dict[str, str]]] = await within(_UNREACHABLE_S, find())
         return found
 
+    async def finish_late(self) -> None:
+        """Wait for the ends of late sandboxes, for a while: what comes later still is left to `clean`."""
+        if self.late:
+            await asyncio.wait(self.late, timeout=_UNREACHABLE_S)
+
     async def terminate(self, tags: dict[str, str]) -> None:
         """End the sandboxes that have at least `tags`. Raises BackendMissing."""
         for box, _ in await self.sandboxes(tags):
@@ -124,7 +149,7 @@ async def within(longest_s: float, work: Awaitable[Any]) -> Any:
 
     try:
         async with asyncio.timeout(longest_s):
-            return await work
+            return await asked(work)
     except AuthError as error:
         missing = "missing" in str(error).lower()
         why = "there is no token for Modal" if missing else "Modal refuses the token of this machine"

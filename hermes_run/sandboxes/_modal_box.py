@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import SandboxInfo
 from hermes_run.errors import BackendMissing, SandboxError
-from hermes_run.sandboxes._modal_account import reason, troubles
+from hermes_run.sandboxes._modal_account import asked, reason, troubles
 from hermes_run.sandboxes._modal_wire import ModalWire
 from hermes_run.sandboxes._spill import most_spilled
 from hermes_run.sandboxes._stream_script import START_COMMAND
@@ -42,8 +42,6 @@ _LATE_CREATION_S = 120.0
 _RESTART_S = 20.0
 _LAST_READS_S = 1.0
 _LONGEST_LINE = 300
-_late: set[asyncio.Task[None]] = set()
-"""What still waits for sandboxes that nobody wants any more."""
 
 
 class ModalBox:
@@ -75,6 +73,7 @@ class ModalBox:
         self._shell: StreamShell | None = None
         self._watch: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+        self._is_removed = False
         self._cwd = ""
         self.folder = ""
         self.most_spilled = most_spilled(request.memory_mb)
@@ -131,10 +130,10 @@ class ModalBox:
 
     async def _find_places(self) -> None:
         """Its folder for pipes, and where commands start."""
-        process = await self._box.exec.aio("/bin/sh", "-c", _FIND_PLACES, text=True)
-        said = (await process.stdout.read.aio()).splitlines()
+        process = await asked(self._box.exec.aio("/bin/sh", "-c", _FIND_PLACES, text=True))
+        said = (await asked(process.stdout.read.aio())).splitlines()
         if len(said) != 2:
-            complaint = (await process.stderr.read.aio()).encode()
+            complaint = (await asked(process.stderr.read.aio())).encode()
             raise self._start_error(
                 f"its image has no shell that works: a sandbox needs /bin/sh{_last_words(complaint)}"
             )
@@ -148,7 +147,7 @@ class ModalBox:
     async def _run(
         self, command: Iterable[str], restart: Callable[[], Awaitable[Any]] | None = None
     ) -> ModalWire:
-        wire = ModalWire(await self._box.exec.aio(*command, text=False), restart)
+        wire = ModalWire(await asked(self._box.exec.aio(*command, text=False)), restart)
         self._wires.append(wire)
         return wire
 
@@ -183,10 +182,13 @@ class ModalBox:
             if self._beside is None:
                 self._beside = asyncio.ensure_future(self._connect())
             box = await asyncio.shield(self._beside)
-            wire = ModalWire(await box.exec.aio("/bin/sh", "-c", text, text=False))
+            wire = ModalWire(await asked(box.exec.aio("/bin/sh", "-c", text, text=False)))
         except troubles() as error:
             raise lost from error
         self._wires.append(wire)
+        if self._is_removed:
+            wire.end()
+            raise lost
         return wire
 
     async def _connect(self) -> Any:
@@ -214,11 +216,12 @@ class ModalBox:
 
     async def remove(self) -> None:
         """Remove all of it. Not to be cancelled; never raises."""
+        self._is_removed = True
         if self._shell is not None:
             self._shell.lose("it was removed")
             self._shell.close()
         for wire in self._wires:
-            wire.close()
+            wire.end()  # who waits for what a process beside the shell says hears that nothing will come
         if self._watch is not None:
             self._watch.cancel()
         if self._box is None and self._creation is not None:
@@ -236,8 +239,8 @@ class ModalBox:
             self._take(creation)
         else:
             late = asyncio.ensure_future(self._end_late(creation))
-            _late.add(late)
-            late.add_done_callback(_late.discard)
+            self._account.late.add(late)
+            late.add_done_callback(self._account.late.discard)
 
     async def _end_late(self, creation: asyncio.Task[Any]) -> None:
         await asyncio.wait([creation], timeout=_LATE_CREATION_S)

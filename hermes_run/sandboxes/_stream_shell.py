@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hermes_run.core.contracts import ExecResult, SandboxInfo
 from hermes_run.core.text import restore_bytes
@@ -31,8 +31,11 @@ from hermes_run.sandboxes._stream_side import SideInput, SideSpills, put_file
 from hermes_run.sandboxes._time_limit import Ending
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from hermes_run.sandboxes._stream_wire import StreamPlace, Wire
 
+_T = TypeVar("_T")
 _MOST_ON_WIRE = 32 << 10
 """Bytes of a command or a stdin on the shell's own wire, which shells read byte by byte."""
 _READS_LAST_CHILD = "$!"
@@ -180,12 +183,12 @@ class StreamShell:
         call = Call(self._number, output, f"{self._token}{self._number};".encode())
         feed: SideInput | None = None
         if len(mail) > _MOST_ON_WIRE:
-            await put_file(self._place, f"{self._place.folder}/mail", mail)
+            await self._beside(put_file(self._place, f"{self._place.folder}/mail", mail))
             mail, in_file = b'. "$__d/mail"', False
         pipe = ""
         if len(stdin) > _MOST_ON_WIRE or len(printf_of(stdin)) > _MOST_ON_WIRE:
             pipe = f"{self._place.folder}/in{self._number}"
-            feed = await SideInput.open(self._place, pipe, stdin)
+            feed = await self._beside(SideInput.open(self._place, pipe, stdin))
         try:
             line = call_line(call.number, mail, stdin=stdin, stdin_pipe=pipe, in_file=in_file)
             await self._link.request(call, line)
@@ -206,6 +209,14 @@ class StreamShell:
             head=head,
             full_path=path,
         )
+
+    async def _beside(self, work: Awaitable[_T]) -> _T:
+        """What a process beside the shell does; that a sandbox is gone goes before that it had no room."""
+        try:
+            return await work
+        except ToolError:
+            self._link.check()
+            raise
 
     async def _finish(self, call: Call, ending: Ending) -> int:
         """The call's exit status, once all of its output is there."""
@@ -256,7 +267,7 @@ class StreamShell:
             return
         text = self._texts.restore(self._state)
         if len(text) > _MOST_ON_WIRE:
-            await put_file(self._place, f"{self._place.folder}/state", text)
+            await self._beside(put_file(self._place, f"{self._place.folder}/state", text))
             await self._link.tell(b'__E=$(cat "$__d/state")')
         else:
             await self._link.tell(b"__E=" + on_one_line(text))

@@ -149,6 +149,7 @@ class ModalBackend:
     async def aclose(self) -> None:
         """Give up what is still being built, and the run's lock."""
         await self._shelf.aclose()
+        await to_the_end(self._account.finish_late())
         if self._ground.path:
             await to_the_end(asyncio.to_thread(self._ground.remove_now))
 
