@@ -134,6 +134,21 @@ def test_there_is_one_broad_except_around_one_rollout() -> None:
     assert broad == ["hermes_run/runner/session.py"]
 
 
+def test_no_process_that_is_started_hears_the_terminals_ctrl_c() -> None:
+    """The first one lets rollouts finish: what they need must not get the signal beside the runner."""
+    starts = {"Popen", "create_subprocess_exec", "create_subprocess_shell"}
+    for path in MODULES:
+        if path.parent.name == "inside":  # runs in a sandbox
+            continue
+        for node in ast.walk(syntax(path)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            if name.rpartition(".")[2] in starts or name == "subprocess.run":
+                words = {word.arg: ast.unparse(word.value) for word in node.keywords}
+                assert words.get("start_new_session") == "True", f"{name_of(path)}:{node.lineno}"
+
+
 def test_only_the_spec_reads_the_environment() -> None:
     """What a run does hangs on its spec; a variable read elsewhere would be a second, hidden spec."""
     readers = set()

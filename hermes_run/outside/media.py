@@ -310,6 +310,7 @@ async def _spoken_here(source: MediaSource, text: str) -> bytes:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         async with asyncio.timeout(TIMEOUT_S):

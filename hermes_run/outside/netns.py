@@ -41,6 +41,7 @@ async def listen_in_namespace_of(pid: int) -> socket.socket:
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
             env={},
+            start_new_session=True,
         )
         try:
             async with asyncio.timeout(_TIMEOUT_S):

@@ -133,7 +133,13 @@ def git_commit(spec: Spec) -> str:
     folder = spec.sources[0].parent
     try:
         head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, timeout=5, check=False
+            ["git", "rev-parse", "HEAD"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+            start_new_session=True,
         )
         if head.returncode:
             return ""
@@ -144,6 +150,7 @@ def git_commit(spec: Spec) -> str:
             text=True,
             timeout=5,
             check=False,
+            start_new_session=True,
         )
     except (OSError, subprocess.SubprocessError):
         return ""

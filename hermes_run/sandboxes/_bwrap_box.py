@@ -86,6 +86,7 @@ class BwrapBox(NamespacedBox):
                     stderr=wire,
                     env=machine.environment,
                     pass_fds=(self.mail.file, *filters, *group.entries),
+                    start_new_session=True,  # out of reach of the terminal's Ctrl-C
                 )
             finally:
                 for file in filters:

@@ -52,7 +52,8 @@ def _read_process(pid: int) -> Process | None:
 
 def _table_by_ps() -> Table:
     """Where there is no /proc (macOS): without start times, ids tell what is younger."""
-    said = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, check=True).stdout
+    command = ["ps", "-axo", "pid=,ppid=,stat="]
+    said = subprocess.run(command, capture_output=True, check=True, start_new_session=True).stdout
     rows = (line.split() for line in said.splitlines())
     return {int(pid): Process(int(pid), int(parent), 0) for pid, parent, stat in rows if stat[:1] != b"Z"}
 

@@ -159,7 +159,9 @@ class Machine:
 def _is_setuid(binary: str) -> bool:
     """Whether it is installed with a setuid part, which takes no configuration but the site's."""
     try:
-        said = subprocess.run([binary, "buildcfg"], capture_output=True, check=True, timeout=_LOOK_S).stdout
+        said = subprocess.run(
+            [binary, "buildcfg"], capture_output=True, check=True, timeout=_LOOK_S, start_new_session=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return True
     return b"_SUID_INSTALL=1" in said

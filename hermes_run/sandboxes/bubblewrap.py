@@ -200,7 +200,9 @@ def find_bwrap() -> str:
 
 def _version(path: str) -> tuple[int, ...]:
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, check=True, timeout=10).stdout
+        said = subprocess.run(
+            [path, "--version"], capture_output=True, check=True, timeout=10, start_new_session=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(int(number) for number in re.findall(rb"\d+", said)[:2])

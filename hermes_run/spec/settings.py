@@ -74,7 +74,12 @@ def _why_not_to_trust(path: Path) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
-            command, capture_output=True, timeout=_GIT_TIMEOUT_S, check=False, env=environment
+            command,
+            capture_output=True,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+            env=environment,
+            start_new_session=True,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"git cannot say whether it tracks it ({type(error).__name__}); {cure}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cases.places import NAMES, at, terminal_results
 from tests.flow.replies import conversations
 from tests.servers import says
 
@@ -136,6 +137,43 @@ def test_a_drain_takes_no_new_work_and_finishes_what_is_in_flight(lab: Lab, serv
     assert lab.statuses() == {"completed": 4}
     assert lab.statistics()["outcomes"]["pending"] == 4
     lab.assert_sound()
+
+
+def drain_by_ctrl_c(lab: Lab, server: ModelServer) -> None:
+    """A terminal's Ctrl-C, while the model thinks between two tool calls of the same sandbox."""
+
+    def respond(request: Request) -> Answer:
+        if request.turn < 2:
+            command = ("export word=kept; echo first", "echo $word")[request.turn]
+            call = ("terminal", {"command": command})
+            return says("", calls=[call], reasoning="r", delay_s=1.0 * request.turn)
+        return says("done", reasoning="r")
+
+    server.respond = respond
+    lab.use_server(server.url)
+    lab.spec["workers"] = 2
+    lab.write_prompts("[0]", "[1]", "[2]")
+    child = lab.start()
+    wait_until(lambda: sum(request.turn == 1 for request in server.requests) == 2, child)
+    child.press_ctrl_c()
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 130, err
+    assert lab.statuses() == {"completed": 2}, err
+    for line in lab.lines():
+        assert [result["output"] for result in terminal_results(line)] == ["first\n", "kept\n"]
+    lab.assert_sound()
+
+
+def test_ctrl_c_in_a_terminal_reaches_no_sandbox(lab: Lab, server: ModelServer) -> None:
+    drain_by_ctrl_c(lab, server)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_ctrl_c_in_a_terminal_reaches_no_sandbox_of_any_kind(
+    lab: Lab, server: ModelServer, name: str
+) -> None:
+    drain_by_ctrl_c(at(lab, name), server)
 
 
 @pytest.mark.slow

@@ -52,6 +52,11 @@ class Run:
         if self.poll() is None:
             os.kill(self.pid, signum)
 
+    def press_ctrl_c(self) -> None:
+        """What a terminal does: SIGINT for the whole process group, for whatever the run has started too."""
+        if self.poll() is None:
+            os.killpg(self.pid, signal.SIGINT)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
@@ -166,6 +171,7 @@ def serve(link: socket.socket) -> None:
 def run(request: dict[str, Any], link: socket.socket, out: int, err: int) -> None:
     """What `python -m hermes_run` does. Never returns."""
     link.close()
+    os.setpgid(0, 0)  # a job of its own, as a shell's are
     os.dup2(out, 1)
     os.dup2(err, 2)
     os.chdir(request["folder"])
