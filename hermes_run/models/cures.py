@@ -8,10 +8,11 @@ _OTHERWISE = "correct the spec"
 _WHERE = "check model.name and model.base_url (the address of an API often ends with /v1)"
 _BY_FIELD = (
     (
-        r"prefill|(last|final) message|end with (a )?user|conversation must end|continue_final_message",
+        r"prefill|(last|final) (message|role)|end with (a )?user|continue_final_message",
         "this model wants a user's message last: change agent.prefill_messages_file, or choose another model",
     ),
     (r"\b(reasoning|thinking)", "take `reasoning` out of the spec, or choose a model that can be told"),
+    (r"--enable-auto-tool-choice", "start the server with tool calling (see its documentation)"),
     (
         r"\b(tools?|tool[ _](use|choice|calling)|function[ _]call\w*|functions)\b",
         "choose a model that calls tools",

@@ -32,7 +32,7 @@ from hermes_run.core.text import clean
 from hermes_run.models.requests import encode_json
 from hermes_run.models.sse import assemble, is_stream
 from hermes_run.models.thinking import split_thinking
-from hermes_run.models.verdicts import Unusable, Verdict, scrub
+from hermes_run.models.verdicts import Unusable, Verdict, judge_inside
 
 _SHORTEST_KEY = 16
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
@@ -217,10 +217,9 @@ def _first_choice(data: Any, usage: Usage, secret: str) -> tuple[dict[str, Any],
     choice = choices[0] if isinstance(choices, list) and choices else None
     error = data.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
     if error:
-        message = error.get("message") if isinstance(error, dict) else error
         if choice is None and usage.calls_without_usage:
             usage = Usage()  # an error alone is not billed unless it says so
-        raise Unusable(Verdict("retry", f"an error inside the reply: {scrub(str(message), secret)}"), usage)
+        raise Unusable(judge_inside(error, secret), usage)
     if choice is None:
         raise Unusable(Verdict("retry", "a reply without choices"), usage)
     message = choice.get("message") if isinstance(choice, dict) else None

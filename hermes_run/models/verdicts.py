@@ -4,7 +4,7 @@
 |---|---|
 | 408, 409, 5xx, a drop, a time-out, a body that is no reply | `retry`, at the earliest after Retry-After |
 | 429; 402 with Retry-After | `cool_down`, for all rollouts together |
-| 400 or 413 that says the context is too long | `context` |
+| 413, 400 that says the context is too long | `context` |
 | 401, 403; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410 and 400 about what all rows share | `stop` |
 | 400 or 403 of a moderation | `fail` with the reason `filtered` |
 | 402 that names an affordable length; 400 that wants another field for the length, or a stream | `adapt` |
@@ -15,10 +15,8 @@ The texts go into the manifest, which is equal for equal runs: `scrub` takes out
 
 from __future__ import annotations
 
-import email.utils
 import json
 import re
-import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -28,14 +26,14 @@ from hermes_run.core.secrets import redactor_of
 from hermes_run.core.text import clean
 from hermes_run.errors import CredentialsRefused, EnvironmentStop, OutOfCredit, RequestRefused
 from hermes_run.models.cures import cure_for
+from hermes_run.models.waits import retry_after_s, told_wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-RETRY_AFTER_CAP_S = 300.0
-"""An endpoint can ask for an hour; more than this is never waited in one go."""
-
 _DETAIL_CHARS = 300
+_MOST_READ = 10_000
+"""Characters: what is longer holds the request again."""
 
 Kind = Literal["retry", "cool_down", "stop", "fail", "context", "adapt"]
 
@@ -102,37 +100,25 @@ def scrub(text: str, secret: str = "") -> str:
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
 
 
-def retry_after_s(headers: Mapping[str, str], now: float | None = None) -> float | None:
-    """The wait that `Retry-After` (seconds or an HTTP date) or `retry-after-ms` asks for, capped.
-
-    `now` is in seconds since the epoch. None when there is none, or it makes no sense.
-    """
-    value = headers.get("retry-after-ms", "").strip()
-    seconds = _number(value) / 1000 if value else -1.0
-    if seconds < 0:
-        value = headers.get("retry-after", "").strip()
-        seconds = _number(value)
-    if seconds < 0 and value:
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        seconds = max(0.0, date.timestamp() - (time.time() if now is None else now))
-    return min(seconds, RETRY_AFTER_CAP_S) if seconds >= 0 else None
-
-
-def _number(text: str) -> float:
-    return float(text) if re.fullmatch(r"\d{1,12}(\.\d*)?", text) else -1.0
-
-
 class _Said(msgspec.Struct, frozen=True):
-    """An error body, whatever its shape. `haystack` is all of it in lower case."""
+    """An error body, whatever its shape. `haystack` is all of it in lower case, unless it is very long."""
 
     message: str
     code: str
     field: str
     haystack: str
     moderated: bool
+
+    @property
+    def known(self) -> str:
+        """Where it is looked for what it is about, in lower case."""
+        return f"{self.code} {self.message.lower()} {self.haystack}"
+
+    @property
+    def is_moderation(self) -> bool:
+        """Whether it is about what one row says, and not about the account."""
+        known = self.known
+        return self.moderated or bool(_MODERATED.search(known) and not _OF_THE_ACCOUNT.search(known))
 
 
 def _text(value: Any) -> str:
@@ -142,10 +128,13 @@ def _text(value: Any) -> str:
 def _read(body: bytes) -> _Said:
     text = body.decode("utf-8", "replace").strip()
     try:
-        parsed = json.loads(text)
+        return _heard(json.loads(text), text)
     except (ValueError, RecursionError):
         plain = re.sub(r"<[^>]{0,200}>", " ", text)
         return _Said(plain, "", "", plain.lower(), moderated=False)
+
+
+def _heard(parsed: Any, text: str) -> _Said:
     if isinstance(parsed, list) and parsed:
         parsed = parsed[0]
     whole = parsed if isinstance(parsed, dict) else {"error": parsed}
@@ -166,26 +155,40 @@ def _read(body: bytes) -> _Said:
         message=f"{message}: {raw}" if raw and raw not in message else message,
         code=f"{_text(error.get('code'))} {_text(error.get('type'))} {_text(error.get('status'))}".lower(),
         field=field.lower(),
-        haystack=text.lower(),
+        haystack=text.lower() if len(text) < _MOST_READ else message.lower(),
         moderated="flagged_input" in metadata or bool(metadata.get("reasons")),
     )
 
 
 _CONTEXT = re.compile(
-    r"context_length|context[ _](length|window|size)|maximum context|max_model_len|prompt is too long"
-    r"|input is too long|too many (input )?tokens|reduce the length"
-    r"|exceeds? the (available|maximum) (context|input)"
-    r"|input (tokens?|length) .{0,40}exceeds?|string_above_max_length|request too large|payload too large"
+    r"context[ _](length|window|size)|maximum (context|prompt|model|sequence) length|max_(model|seq)_len"
+    r"|(prompt|input) is too long|too many (input )?tokens|reduce the length|model token limit"
+    r"|exceeds? (the (available|maximum) (context|input)|max(imum)? length)|range of input length"
+    r"|(input|prompt|total) (tokens?|length) .{0,40}exceeds?|tokens? (in|of) the (input|prompt) .{0,40}exceed"
+    r"|string_above_max_length|request too large|payload too large"
+    r"|`inputs` tokens \+ `max_new_tokens`|max_(completion_)?tokens must be at least 1, got -"
+)
+_WINDOW = re.compile(r"context (?:length|window)\D{1,12}(\d{1,9})\b")
+_ASKED = re.compile(
+    r"tokens\W{1,3}is too large: (\d{1,9})\b"
+    r"|\b(\d{1,9}) (?:output tokens|in the completion|tokens for the completion)"
 )
 _MODERATED = re.compile(
     r"content[_ -]?(filter|policy|management)|moderat|flagged|safety (system|policy|filter)|sensitive_content"
+    r"|(inappropriate|unsafe|sensitive|harmful|prohibited) .{0,20}content|data_inspection|guardrail"
+)
+_OF_THE_ACCOUNT = re.compile(
+    r"\b(account|organization|team|project|api key)\b.{0,40}(flagged|suspended|banned|disabled|blocked)"
 )
 _CREDENTIALS = re.compile(
     r"api[ _]?key.{0,20}(invalid|not valid|expired|incorrect)|(invalid|incorrect)[ _]api[ _]?key"
 )
 _NO_CREDIT = re.compile(
-    r"insufficient_quota|exceeded your current quota|insufficient (credit|balance|funds)|billing_"
+    r"insufficient_quota|insufficient (credit|balance|funds)|billing_|credit balance is too low"
+    r"|used all available credits|(spending|credit) limit"
 )
+_NO_QUOTA = re.compile(r"exceeded your current quota")
+"""Said of an empty account, and by Google of the requests of a minute, with the wait until there are more."""
 _AFFORDABLE = re.compile(r"can only afford (\d{1,9})\b")
 _LENGTH_FIELD = re.compile(r"max_tokens.{0,80}max_completion_tokens", re.DOTALL)
 _WANTS_STREAM = re.compile(
@@ -193,16 +196,14 @@ _WANTS_STREAM = re.compile(
     r"|stream.{0,20}(is required|must be (set to )?true|should be (set to )?true)"
     r"|non-stream\w*.{0,40}not (supported|allowed)"
 )
-_PREFILL = re.compile(
-    r"prefill|(last|final) message|end with (a )?user|conversation must end|continue_final_message"
-)
+_PREFILL = re.compile(r"prefill|(last|final) (message|role)|end with (a )?user|continue_final_message")
 _OF_ONE_ROW = re.compile(
     r"tool[ _]calls?\b|tool[ _]result|tool message|role '?\"?tool|(?<!request )arguments|messages?[\[.]\d"
 )
 _SHARED_FIELD = re.compile(
     r"(not|doesn't|cannot|can't) (support|allow|use|work)|unsupported|unknown|unrecognized|unexpected"
     r"|not permitted|no endpoints|not (a )?valid|invalid|not found|does not exist|must be|out of range"
-    r"|not available"
+    r"|not available|requires?\b|too (large|many|high|low)|(greater|less) than|at most|maximum allowed"
 )
 _FIELD_NAMES = re.compile(
     r"\b(reasoning\w*|thinking|tools?|tool[ _](use|choice|calling)|function[ _]call\w*|functions|model"
@@ -233,23 +234,40 @@ def _adaptation(said: _Said, text: str) -> Verdict | None:
     return None
 
 
+def _asks_for_more_than_there_is(said: _Said) -> bool:
+    """Whether the reply alone may be as long as the window: a matter of the spec, not of one conversation."""
+    window, asked = _WINDOW.search(said.haystack), _ASKED.search(said.haystack)
+    return bool(window and asked and int(asked[1] or asked[2]) >= int(window[1]))
+
+
 def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
     """400, 413, 422 and the 4xx without a rule of their own."""
-    if status in (400, 422) and (found := _adaptation(said, text)) is not None:
-        return found
-    known = f"{said.code} {said.message.lower()} {said.haystack if len(said.haystack) < 10_000 else ''}"
-    if status == 413 or (status in (400, 422) and _CONTEXT.search(known)):
-        return Verdict("context", text)
-    if said.moderated or _MODERATED.search(known):
-        return Verdict("fail", text, "filtered")
     if status in (400, 422):
-        if _CREDENTIALS.search(known):
-            return Verdict("stop", text, stop=CredentialsRefused)
-        if _is_shared(said):
-            cure = cure_for(status, f"{said.field} {said.message}")
-            text = f"{text.removesuffix('.')} (every row would be refused alike)"
-            return Verdict("stop", text, stop=RequestRefused, cure=cure)
-    return Verdict("fail", text)
+        found = _judge_bad_request(status, said, text)
+        if found is not None:
+            return found
+    if status == 413:
+        return Verdict("context", text)
+    return Verdict("fail", text, "filtered" if said.is_moderation else "provider_error")
+
+
+def _judge_bad_request(status: int, said: _Said, text: str) -> Verdict | None:
+    """What a 400 or 422 says of the request; None when that is nothing known."""
+    if _CONTEXT.search(said.known):
+        if _asks_for_more_than_there_is(said):
+            return Verdict("stop", text, stop=RequestRefused, cure=cure_for(status, "max_tokens"))
+        return Verdict("context", text)
+    found = _adaptation(said, text)
+    if found is not None or said.is_moderation:
+        return found
+    for pattern, stop in ((_NO_CREDIT, OutOfCredit), (_CREDENTIALS, CredentialsRefused)):
+        if pattern.search(said.known):
+            return Verdict("stop", text, stop=stop)
+    if _is_shared(said):
+        cure = cure_for(status, f"{said.field} {said.message}")
+        text = f"{text.removesuffix('.')} (every row would be refused alike)"
+        return Verdict("stop", text, stop=RequestRefused, cure=cure)
+    return None
 
 
 def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> Verdict:
@@ -257,10 +275,23 @@ def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> 
     affordable = _AFFORDABLE.search(said.message) if status == 402 and wait_s is None else None
     if affordable and int(affordable[1]) > 0:
         return Verdict("adapt", text, stop=OutOfCredit, adapt="max_tokens", affordable=int(affordable[1]))
+    heard = f"{said.code} {said.message.lower()}"
     is_broke = status == 402 and wait_s is None
-    if is_broke or (status == 429 and _NO_CREDIT.search(f"{said.code} {said.message.lower()}")):
+    if status == 429:
+        wait_s = told_wait_s(said.haystack) if wait_s is None else wait_s
+        is_broke = bool(_NO_CREDIT.search(heard) or (wait_s is None and _NO_QUOTA.search(heard)))
+    if is_broke:
         return Verdict("stop", text, stop=OutOfCredit)
     return Verdict("cool_down", text, wait_s=wait_s)
+
+
+def judge_inside(error: Any, secret: str = "") -> Verdict:
+    """What an `error` inside of a 200 means (a stream is a 200 before it is known how it ends)."""
+    said = _heard({"error": error}, json.dumps(error))
+    text = f"an error inside the reply: {scrub(said.message, secret)}"
+    if _CONTEXT.search(said.known):
+        return Verdict("context", text)
+    return Verdict("fail", text, "filtered") if said.is_moderation else Verdict("retry", text)
 
 
 def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: str = "") -> Verdict:
@@ -273,8 +304,9 @@ def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: st
         return Verdict("retry", text, wait_s=wait_s)
     if status in (402, 429):
         return _judge_limits(status, said, text, wait_s)
-    if status == 401 or (status == 403 and not (said.moderated or _MODERATED.search(said.haystack))):
-        return Verdict("stop", text, stop=CredentialsRefused)
+    if status == 401 or (status == 403 and not said.is_moderation):
+        is_broke = status == 403 and _NO_CREDIT.search(said.known)
+        return Verdict("stop", text, stop=OutOfCredit if is_broke else CredentialsRefused)
     if status < 400:
         text = f"HTTP {status}, which is no reply; write the address that it leads to as model.base_url"
     if status < 400 or status in (404, 405, 410):
