@@ -33,9 +33,7 @@ class BrowserGround:
         for leftover in left.leftovers():
             if leftover.run == run:  # what a `kill -9` of this very run left
                 left.remove(leftover)
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-"))
-        self._lock = os.open(self.path / _RUN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path, self._lock = _make()
         os.write(self._lock, json.dumps({"run": run, "pid": os.getpid()}).encode())
 
     def remove(self) -> None:
@@ -69,8 +67,22 @@ class BrowserLeftovers:
             os.close(lock)
 
 
+def _make() -> tuple[Path, int]:
+    """A new folder and its lock; not one that was swept as a dead run's before it was locked."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getuid()}-"))
+        lock = os.open(path / _RUN_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return path, lock
+        os.close(lock)
+
+
 def _look(path: Path) -> tuple[int, str]:
-    """The lock of a dead run's folder and the run's name; -1 when it lives or is none of ours."""
+    """The lock of a dead run's folder and the run's name; -1 when it lives or is none of ours.
+
+    The lock is shared, so that two who look at the same time are not taken for the runner.
+    """
     try:
         if path.is_symlink() or path.stat().st_uid != os.getuid():
             return -1, ""
@@ -78,7 +90,7 @@ def _look(path: Path) -> tuple[int, str]:
     except OSError:
         return -1, ""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         label = json.loads(os.read(lock, 1 << 16) or b"{}")
     except OSError:
         os.close(lock)

@@ -186,6 +186,8 @@ def remove_ground(path: str) -> None:
 def _look(path: str) -> tuple[int, dict[str, object] | None]:
     """A ground's lock and label; no label when it is a living run's, or none of ours.
 
+    The lock is shared, so that two who look at the same time are not taken for the runner.
+
     The label is empty when its runner died, or has not come further, between making and labelling it;
     the lock is -1 when it did not even come to that.
     """
@@ -196,7 +198,7 @@ def _look(path: str) -> tuple[int, dict[str, object] | None]:
     except OSError:
         return -1, {} if _is_empty_folder(path) else None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         label = json.loads(os.read(lock, 1 << 16) or b"{}")
     except (OSError, ValueError):
         label = None

@@ -37,6 +37,9 @@ DERIVED = (TRAJECTORIES, MANIFEST, STATISTICS, TOOLS, PLAN, PLAN_KEYS, SPEC, CAR
 _TRACES = (JOURNAL, MANIFEST, PLAN, CHECKPOINT)
 """Not spec.yaml: many a user's own spec has that name."""
 
+_LOOKING_S = 0.5
+"""How long a lock that others share is waited for: who only looks has it for microseconds."""
+_POLL_S = 0.005
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
@@ -102,21 +105,42 @@ def locked(folder: Path) -> Iterator[None]:
             f"{path}: the run directory cannot be written: {error.strerror}; mend its permissions"
         ) from error
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-            holder = os.pread(file, 200, 0).decode("utf-8", "replace").strip() or "another process"
-            raise RunLocked(
-                f"{folder}: {holder} is working in this run directory; wait until it has ended, "
-                "or give this run another run_name"
-            ) from None
+        _take(file, folder)
         os.ftruncate(file, 0)
         os.pwrite(file, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
         yield
     finally:
         os.close(file)
+
+
+def _take(file: int, folder: Path) -> None:
+    """Take the lock for writing; who only looks at it (`status`) is waited for. Raises RunLocked."""
+    until = time.monotonic() + _LOOKING_S
+    while not _flock(file, fcntl.LOCK_EX):
+        is_read = _flock(file, fcntl.LOCK_SH)
+        if is_read and time.monotonic() < until:
+            time.sleep(_POLL_S)
+            continue
+        if is_read:
+            holder = "another command is reading"
+        else:
+            words = os.pread(file, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            holder = f"{words} is working in"
+        raise RunLocked(
+            f"{folder}: {holder} this run directory; wait until it has ended, "
+            "or give this run another run_name"
+        )
+
+
+def _flock(file: int, kind: int) -> bool:
+    """Whether a lock could be had at once. Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        return False
+    return True
 
 
 def read_json(path: Path) -> dict[str, object]:

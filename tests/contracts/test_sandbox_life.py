@@ -21,8 +21,6 @@ from tests import images, modal_place
 from tests.contracts.sandboxes import image_of, kind_of, new_backend, opened, sh, sleepers, text, within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hermes_run.core.contracts import Sandbox
 
 
@@ -137,9 +135,6 @@ def test_nothing_is_left_after_success_failure_and_cancellation(name: str) -> No
         with pytest.raises(TimeoutError):
             asyncio.run(be_cancelled(delay_s))
     hashed = digest(f"{run}\x1fk#0".encode())[:12]  # what names outside the sandbox are made of
-    deadline = time.monotonic() + 10  # a creation that was given up is ended once it is known
-    while time.monotonic() < deadline and (_left_by(run, hashed) or _children()):
-        time.sleep(0.1)
     assert _left_by(run, hashed) == []
     assert _children() == []
 
@@ -195,7 +190,6 @@ def test_what_a_killed_run_leaves_is_found_and_removed_and_nothing_else(name: st
                         backend.remove(leftover)
                 assert await text(living, "echo alive") == "alive\n"
             assert [leftover for leftover in backend.leftovers() if leftover.run == run] == []
-            await _soon(lambda: not _processes_saying(b"sleep\x009%d\0" % os.getpid()))
             assert not _processes_saying(b"sleep\x009%d\0" % os.getpid())
             marks = [leftover.handle.rpartition("-")[2] for leftover in left if leftover.run == run]
             assert [trace for trace in _traces() if any(mark in trace.name for mark in marks)] == []
@@ -203,13 +197,6 @@ def test_what_a_killed_run_leaves_is_found_and_removed_and_nothing_else(name: st
             await backend.aclose()
 
     asyncio.run(main())
-
-
-async def _soon(holds: Callable[[], bool]) -> None:
-    """Wait until it holds, some seconds at most: far away an end is ordered, and comes a moment later."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline and not holds():  # noqa: ASYNC110 - nobody signals the end of a process
-        await asyncio.sleep(0.05)
 
 
 def test_same_run_started_again_removes_what_its_killed_self_left(name: str) -> None:
@@ -250,7 +237,6 @@ def test_interpreter_that_leaves_without_closing_leaves_nothing(name: str) -> No
             stderr=PIPE,
         )
         await leaving.communicate()
-        await _soon(lambda: not _processes_saying(b"sleep\x009%d\0" % os.getpid()))
         assert not _processes_saying(b"sleep\x009%d\0" % os.getpid())
         assert [leftover for leftover in new_backend(name).leftovers() if leftover.run == run] == []
 

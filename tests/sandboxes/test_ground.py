@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_ground_killed_before_its_label_is_removed_and_a_new_one_being_made_live
         path.rmdir()
     ground.remove_now()
     assert not Path(ground.path or beside / "none").exists()
+
+
+def test_who_looks_at_a_dead_ground_hides_it_from_nobody_who_looks_at_the_same_time() -> None:
+    path = Path(tempfile.gettempdir(), f"hermes-run-{os.getuid()}-looked-{os.getpid()}")
+    path.mkdir()
+    (path / "run").write_text('{"run": "looked-at", "backend": "local"}')
+    with (path / "run").open() as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)
+        assert (str(path), "looked-at") in dead_grounds("local")
+        remove_ground(str(path))
+    assert not path.exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's")
