@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import subprocess
 import sys
 import typing
@@ -147,6 +148,23 @@ def test_no_process_that_is_started_hears_the_terminals_ctrl_c() -> None:
             if name.rpartition(".")[2] in starts or name == "subprocess.run":
                 words = {word.arg: ast.unparse(word.value) for word in node.keywords}
                 assert words.get("start_new_session") == "True", f"{name_of(path)}:{node.lineno}"
+
+
+def test_a_command_in_a_message_can_be_pasted_into_a_shell() -> None:
+    """Names with blanks: `core.text.command_line` quotes them."""
+    for path in MODULES:
+        for node in ast.walk(syntax(path)):
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(
+                    f"{{{ast.unparse(part.value)}}}"
+                    if isinstance(part, ast.FormattedValue)
+                    else str(ast.literal_eval(part))
+                    for part in node.values
+                )
+                bare = re.search(
+                    r"\b(hermes-run|git)( [a-z-]+)* \{(?!__version__|KEY_VERSION|shlex\.|command\})\w+", text
+                )
+                assert not bare, f"{name_of(path)}:{node.lineno}: {bare and bare[0]}"
 
 
 def test_only_the_spec_reads_the_environment() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import complain, say
+from hermes_run.core.text import command_line
 from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _give(spec: str, out: str | None) -> None:
     from hermes_run.store.disk import replace_file
 
     replace_file(path, spec.encode())
-    say(f"wrote {out}\nnext: hermes-run validate {out}")
+    say(f"wrote {out}\nnext: {command_line('validate', out)}")
 
 
 def _parted(words: list[str]) -> tuple[list[str], list[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, columns, count_of, number
 from hermes_run.cli.report import say
+from hermes_run.core.text import command_line
 from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
@@ -138,9 +138,7 @@ def _notes(account: dict[str, Any], dataset: str | None) -> Iterator[str]:
 
 def _next(account: dict[str, Any], arguments: argparse.Namespace) -> str:
     run, field, dataset = Path(account["run_dir"]), arguments.prompt_field, arguments.dataset or "FILE"
-    sets = "" if str(run.parent) == "data" else f" --set output.dir={run.parent}"
-    sets += f" --set {shlex.quote(f'dataset.prompt_field={field}')}" if field else ""
-    return (
-        f"hermes-run --dataset-file {dataset} --batch-size N --run-name {run.name}{sets} … "
-        "(hermes-run convert makes a spec of an old command line)"
-    )
+    words = ["--dataset-file", dataset, "--batch-size", "N", "--run-name", run.name]
+    words += [] if str(run.parent) == "data" else ["--set", f"output.dir={run.parent}"]
+    words += ["--set", f"dataset.prompt_field={field}"] if field else []
+    return f"{command_line(*words)} … (hermes-run convert makes a spec of an old command line)"

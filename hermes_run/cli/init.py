@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import say
+from hermes_run.core.text import command_line
 from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ SPEC, DATASET = "run.yaml", "prompts.jsonl"
 _DATASETS = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 
 STARTER = """\
-# One run. `hermes-run {spec}` runs what is missing of it; the same command again continues.
-run_name: {run_name}                # its directory: data/{run_name}
+# One run. `{command}` runs what is missing of it; the same command again continues.
+run_name: {run_name}                # its directory: data/{name}
 dataset:
   path: {dataset}   # one JSON object a line; paths count from the folder of this file
   # max_samples: 10               # only the first rows
@@ -88,7 +89,13 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
         lines = [json.dumps({"id": f"example-{n}", "prompt": text}) for n, text in enumerate(_PROMPTS, 1)]
         _write_new(dataset, "\n".join(lines) + "\n")
         made.append(str(dataset))
-    text = STARTER.format(spec=spec.name, run_name=_run_name(spec), dataset=_in_yaml(dataset.name))
+    name = _run_name(spec)
+    text = STARTER.format(
+        command=command_line(spec.name),
+        run_name=name if name == "first" else json.dumps(name),
+        name=name,
+        dataset=_in_yaml(dataset.name),
+    )
     _write_new(spec, text)
     if arguments.json:
         say(as_json({"spec": str(spec), "dataset": str(dataset), "written": made}))
@@ -107,7 +114,7 @@ def _dataset_in(folder: Path) -> Path:
 def _run_name(spec: Path) -> str:
     """The file's name as far as a run can have it."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", spec.stem).lstrip(".")[:128]
-    return "first" if spec.name == SPEC or not name else json.dumps(name)
+    return "first" if spec.name == SPEC or not name else name
 
 
 def _in_yaml(name: str) -> str:
@@ -126,9 +133,10 @@ def _next(spec: Path, dataset: Path, made: Sequence[str]) -> str:
         (
             f"wrote {' and '.join(made)}",
             "next:",
-            f"  hermes-run validate {spec}     # all mistakes, runs nothing; put your prompts into {dataset}",
+            f"  {command_line('validate', spec)}     # all mistakes, runs nothing; "
+            f"put your prompts into {dataset}",
             "  export OPENROUTER_API_KEY=…      # or name another endpoint: --base-url http://127.0.0.1:8000/v1",
-            f"  hermes-run {spec} --dry-run    # what would be run",
-            f"  hermes-run {spec}",
+            f"  {command_line(spec, '--dry-run')}    # what would be run",
+            f"  {command_line(spec)}",
         )
     )

@@ -8,6 +8,7 @@ from hermes_run.cli.parser import Parser
 from hermes_run.cli.places import run_path
 from hermes_run.cli.plain import as_json
 from hermes_run.cli.report import complain, say
+from hermes_run.core.text import command_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,6 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     else:
         for damage in damages:
             complain(damage)
-        cure = f"; `hermes-run repair {path}` mends what can be mended" if path.is_dir() else ""
+        cure = f"; `{command_line('repair', path)}` mends what can be mended" if path.is_dir() else ""
         complain(f"hermes-run: {path} is damaged{cure}")
     return 1 if damages else 0

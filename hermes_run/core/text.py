@@ -1,4 +1,4 @@
-"""Text that is always valid UTF-8: the one reversible replacement of lone surrogates.
+"""Text that is always valid UTF-8: the one reversible replacement of lone surrogates; commands as text.
 
 JSON and file names can hold half of a UTF-16 pair (U+D800 to U+DFFF), which no UTF-8 file can. The
 rule: a lone half U+Dxxx is written as the private-use character U+10Dxxx, and a private-use character
@@ -10,7 +10,11 @@ pair are joined into their character first.
 from __future__ import annotations
 
 import re
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _MARK = "\U0010d7ff"
 _ODD = re.compile("[\ud800-\udfff\U0010d7ff-\U0010dfff]")
@@ -70,3 +74,8 @@ def restore_bytes(text: str) -> bytes:
         part.encode("utf-8", "surrogatepass" if place % 2 else "surrogateescape")
         for place, part in enumerate(parts)
     )
+
+
+def command_line(*words: str | Path) -> str:
+    """The command line `hermes-run WORDS` for a message, as it can be pasted into a shell."""
+    return shlex.join(["hermes-run", *map(str, words)])

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hermes_run.core.keys import split_key
+from hermes_run.core.text import command_line
 from hermes_run.errors import UsageError
 from hermes_run.runner.snapshot import remembered
 from hermes_run.store import layout
@@ -45,7 +46,7 @@ def refuse_foreign(folder: Path) -> None:
         raise UsageError(
             f"{folder}: holds {names}, which no run of hermes-run wrote there, and a run would write over. "
             "Give this run another run_name, or set that folder aside: --fresh. What hermes-agent left there "
-            f"can be taken over: hermes-run import {folder}"
+            f"can be taken over: {command_line('import', folder)}"
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
+from hermes_run.core.text import command_line
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.runner.extra_tools import remembered as remembered_tools
@@ -117,7 +118,8 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
     numbers = batch_numbers(folder)
     if numbers and not journal_path.exists():
         raise JournalDamaged(
-            f"{journal_path}: missing, and there are batch files. Rebuild it: hermes-run repair {folder}"
+            f"{journal_path}: missing, and there are batch files. Rebuild it: "
+            f"{command_line('repair', folder)}"
         )
     journal = Journal(journal_path)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,8 @@ def _why_not_to_trust(path: Path) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"git cannot say whether it tracks it ({type(error).__name__}); {cure}"
     if done.returncode == 0:
-        return f"git tracks it, so it may be a stranger's; {cure}, or untrack it: git rm --cached {path}"
+        untrack = f"git rm --cached {shlex.quote(str(path))}"
+        return f"git tracks it, so it may be a stranger's; {cure}, or untrack it: {untrack}"
     if done.returncode != 1:
         reason = done.stderr.decode(errors="replace").strip().split("\n")[0]
         return f"git cannot say whether it tracks it ({reason}); {cure}"

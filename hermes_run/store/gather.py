@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hermes_run.core.keys import unpack_key
+from hermes_run.core.text import command_line
 from hermes_run.dataset.plan import equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store.batches import batch_path
@@ -91,7 +92,7 @@ def find(part: Part, packed: bytes) -> JournalLine:
     if line is None:
         raise UsageError(
             f"{part.path}: its manifest lists {unpack_key(packed)}, which its journal does not know; "
-            f"rebuild them: hermes-run repair {part.path}"
+            f"rebuild them: {command_line('repair', part.path)}"
         )
     return line
 
@@ -104,7 +105,7 @@ def read_text(part: Part, line: JournalLine) -> bytes:
     if text is None:
         raise UsageError(
             f"{batch_path(part.path, line.batch)}: the line of {line.key} is missing or damaged; mend "
-            f"it first (hermes-run repair {part.path}), or run that spec again"
+            f"it first ({command_line('repair', part.path)}), or run that spec again"
         )
     return text
 

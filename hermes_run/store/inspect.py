@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.keys import pack_key
+from hermes_run.core.text import command_line
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
@@ -41,7 +42,7 @@ def opened_entries(run: Path) -> Iterator[Iterator[Entry]]:
     view = JournalView(journal)
     try:
         if view.damages:
-            raise UsageError(f"{journal}: damaged; rebuild it first: hermes-run repair {run}")
+            raise UsageError(f"{journal}: damaged; rebuild it first: {command_line('repair', run)}")
         yield view.entries()
     finally:
         view.close()

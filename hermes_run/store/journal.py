@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from hermes_run.core.keys import pack_key
+from hermes_run.core.text import command_line
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import JournalDamaged
 from hermes_run.store.disk import Appender, telling_of_full_disk
@@ -252,7 +253,7 @@ class JournalView:
             self.close()
             raise JournalDamaged(
                 f"{self.path}: damaged at byte {first.offset} (the line {first.what}; {len(self.damages)} "
-                f"in all). Rebuild it from the batch files: hermes-run repair {self.path.parent}"
+                f"in all). Rebuild it from the batch files: {command_line('repair', self.path.parent)}"
             )
 
     def _reach(self, place: Place) -> None:

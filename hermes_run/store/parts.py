@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.text import command_line
 from hermes_run.errors import RunLocked
 from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
@@ -138,7 +139,7 @@ def _unfinished(part: Part) -> Iterator[str]:
         if size > end:
             yield (
                 f"{path}: {size - end} bytes after the last entry are left out; running its spec, or "
-                f"hermes-run repair {part.path}, takes over what is usable of them"
+                f"{command_line('repair', part.path)}, takes over what is usable of them"
             )
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from hermes_run.core.keys import pack_key, split_key
+from hermes_run.core.text import command_line
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
@@ -154,7 +155,7 @@ def open_view(run: Path) -> JournalView:
     view = JournalView(journal)
     if view.damages:
         view.close()
-        raise JournalDamaged(f"{journal}: damaged; rebuild it first: hermes-run repair {run}")
+        raise JournalDamaged(f"{journal}: damaged; rebuild it first: {command_line('repair', run)}")
     return view
 
 
@@ -179,7 +180,9 @@ def journal_or_manifest(run: Path) -> Path | None:
     if (run / layout.JOURNAL).is_file():
         return None
     if run.is_dir() and batch_numbers(run):
-        raise JournalDamaged(f"{run / layout.JOURNAL}: missing; rebuild it first: hermes-run repair {run}")
+        raise JournalDamaged(
+            f"{run / layout.JOURNAL}: missing; rebuild it first: {command_line('repair', run)}"
+        )
     return manifest_of(run)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import xxhash
 
+from hermes_run.core.text import command_line
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.formats.equality import content_hash
@@ -39,7 +40,7 @@ def verify(run: Path) -> list[str]:
         raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
     journal = run / layout.JOURNAL
     if not journal.exists():
-        return [f"{journal}: missing; rebuild it: hermes-run repair {run}"]
+        return [f"{journal}: missing; rebuild it: {command_line('repair', run)}"]
     view = JournalView(journal)
     try:
         found = [f"{journal}: at byte {each.offset} a line {each.what}" for each in view.damages]

@@ -4,32 +4,48 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.servers import ModelServer, says
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.calling import Cli
 
 
 @pytest.mark.parametrize(
-    ("words", "spec"), [((), "run.yaml"), (("new/place",), "new/place/run.yaml"), (("a b.yml",), "a b.yml")]
+    ("words", "spec"),
+    [
+        ((), "run.yaml"),
+        (("new/place",), "new/place/run.yaml"),
+        (("a b.yml",), "a b.yml"),
+        (("ü $x/it's.yaml",), "ü $x/it's.yaml"),
+    ],
 )
 def test_the_starter_is_valid_and_says_what_comes_next(
     cli: Cli, tmp_path: Path, words: tuple[str, ...], spec: str
 ) -> None:
     done = cli("init", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"hermes-run validate {spec}" in done.stdout
+    told = [shlex.split(line, comments=True) for line in done.stdout.splitlines() if "hermes-run" in line]
+    assert told == [
+        ["hermes-run", "validate", spec],
+        ["hermes-run", spec, "--dry-run"],
+        ["hermes-run", spec],
+    ]
     dataset = (tmp_path / spec).parent / "prompts.jsonl"
     assert all(json.loads(line)["prompt"] for line in dataset.read_text().splitlines())
     checked = cli("validate", spec)
     assert (checked.returncode, checked.stderr) == (0, "")
     assert "3 rows" in checked.stdout
+    first, second = (tmp_path / spec).read_text().splitlines()[:2]
+    assert shlex.split(first.split("`")[1]) == ["hermes-run", Path(spec).name]
+    name = yaml.safe_load(second)["run_name"]
+    assert second.endswith(f"# its directory: data/{name}")
 
 
 def test_every_commented_key_of_the_starter_is_valid_too(cli: Cli, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import re
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -200,6 +202,17 @@ def test_a_missing_journal_is_refused_and_rebuilt_from_the_batch_files(lab: Lab)
     assert lab.call("repair", str(lab.run_dir)).code == 0
     resume(lab)
     assert ran_anew(lab) == 1
+
+
+@pytest.mark.parametrize("do", ["run", "verify"])
+def test_the_repair_that_is_told_can_be_pasted_into_a_shell(lab: Lab, do: str) -> None:
+    odd = lab.folder / "my data"
+    (lab.folder / "data").rename(odd)
+    (odd / "r/journal.jsonl").unlink()
+    lab.spec["output"] = {"dir": "my data"}
+    told = lab.run() if do == "run" else lab.call("verify", "my data/r")
+    command = re.findall(r"hermes-run repair '.*?'", told.err)[-1]
+    assert lab.call(*shlex.split(command)[1:]).code == 0
 
 
 def test_a_missing_or_damaged_manifest_is_folded_anew(lab: Lab) -> None:
