@@ -133,7 +133,7 @@ def _next(spec: Path, dataset: Path, made: Sequence[str]) -> str:
         (
             f"wrote {' and '.join(made)}",
             "next:",
-            f"  {command_line('validate', spec)}     # all mistakes, runs nothing; prompts stand in {dataset}",
+            f"  {command_line('validate', spec)}     # runs nothing; prompts are in {dataset}",
             "  export OPENROUTER_API_KEY=…      # or name another endpoint: --base-url http://127.0.0.1:8000/v1",
             f"  {command_line(spec, '--dry-run')}    # what would be run",
             f"  {command_line(spec)}",
