@@ -47,7 +47,7 @@ class Answer:
     """The body in chunks of its own, with `pause_s` before each."""
     pause_s: float = 0.0
     raw: tuple[bytes, ...] = ()
-    """Instead of all this: these bytes, one after the other, then the end of the connection."""
+    """Instead of all this: these bytes, one after the other, then the end of the connection (or a `hang`)."""
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class ModelServer:
         answer = self._choose(request)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
-        if answer.drop == "hang":
+        if answer.drop == "hang" and not answer.raw:
             await asyncio.sleep(3600)
         if answer.drop == "before":
             return False
@@ -269,6 +269,7 @@ class ModelServer:
                 writer.write(piece)
                 await writer.drain()
                 await asyncio.sleep(0)
+            await asyncio.sleep(3600 if answer.drop == "hang" else 0)
             return False
         headers = {"Content-Type": "application/json", **answer.headers}
         if answer.closes:

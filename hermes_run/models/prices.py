@@ -72,7 +72,9 @@ class Prices:
             return usage
         silent = usage.calls_without_usage  # those have no cost either
         telling = usage.calls - silent
-        cost = price.of(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens)
+        # some count what was thought in the total alone; it is billed like what was written
+        written = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens)
+        cost = price.of(usage.prompt_tokens, written, usage.cached_tokens)
         cost *= max(0, usage.calls_without_cost - silent) / max(1, telling)  # of the others it was reported
         if silent and not price.flat:
             sent, came = (silent * length // _CHARS_PER_TOKEN for length in chars)

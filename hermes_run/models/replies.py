@@ -20,11 +20,12 @@ run.
 from __future__ import annotations
 
 import json
-import math
+import re
 from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from hermes_run.core.messages import Assistant, Reply, ToolCall, Usage
 from hermes_run.core.secrets import MARK, forms_of
@@ -43,6 +44,9 @@ _FILTERED = frozenset(
 _MALFORMED = frozenset(
     {"malformed_function_call", "malformed_tool_call", "unexpected_tool_call", "too_many_tool_calls"}
 )
+_BROKEN_OFF = frozenset(
+    {"error", "abort", "aborted", "cancelled", "insufficient_system_resource", "network_error"}
+)
 _SENT_BACK = ("reasoning_details", "thinking_blocks", "extra_content")
 """Message fields that providers want back as they were."""
 
@@ -51,6 +55,10 @@ UNKNOWN_USAGE = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
 
 _CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
 """Where some endpoints say how many prompt tokens came from their cache."""
+
+_DECIMAL = re.compile(r"\d{1,15}(\.\d{1,30})?([eE]-?\d{1,2})?")
+_MOST = 2**53
+"""No count and no price comes near: what is beyond is no number of anything."""
 
 _CALL_FIELDS = frozenset({"id", "type", "function", "index"})
 
@@ -73,39 +81,70 @@ def decode_body(body: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
-def _count(value: Any) -> int:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return int(value) if is_number and value > 0 else 0
+def _number(value: Any) -> float | None:
+    """A number that can be a count or a price, also one that came as text; else None."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < _MOST else None  # NaN is in no range
 
 
-def _price(value: Any) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if is_number and value >= 0 else None
+def _count(usage: dict[str, Any], *names: str) -> int:
+    """The first of these counts that is told and not zero."""
+    return next((int(number) for name in names if (number := _number(usage.get(name)))), 0)
 
 
 def _part(usage: dict[str, Any], group: str, name: str) -> int:
     details = usage.get(group)
-    return _count(details.get(name)) if isinstance(details, dict) else 0
+    return _count(details, name) if isinstance(details, dict) else 0
+
+
+def _cost(usage: dict[str, Any]) -> float | None:
+    """What was charged, in USD. With a provider's key of one's own (BYOK) that is a fee beside its bill."""
+    told = usage.get("cost", usage.get("estimated_cost"))
+    cost = _number(told.get("total_cost") if isinstance(told, dict) else told)
+    if usage.get("is_byok") is not True or cost is None:
+        return cost
+    details = usage.get("cost_details")
+    bill = _number(details.get("upstream_inference_cost")) if isinstance(details, dict) else None
+    return None if bill is None else cost + bill
 
 
 def read_usage(usage: Any) -> Usage:
-    """What one call was billed; what was not reported is counted as unknown."""
-    if not isinstance(usage, dict) or not (usage.get("prompt_tokens") or usage.get("completion_tokens")):
+    """What one call was billed; what was not reported is counted as unknown.
+
+    Zeros alone are what endpoints write that did not count.
+    """
+    if not isinstance(usage, dict):
         return UNKNOWN_USAGE
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
-    cost = _price(usage.get("cost"))
+    prompt = _count(usage, "prompt_tokens", "input_tokens")
+    completion = _count(usage, "completion_tokens", "output_tokens")
+    total = max(_count(usage, "total_tokens"), prompt + completion)
+    cost = _cost(usage)
+    if not total:
+        return replace(UNKNOWN_USAGE, cost=cost, calls_without_cost=0) if cost else UNKNOWN_USAGE
+    cached = _part(usage, "prompt_tokens_details", "cached_tokens") or _count(usage, *_CACHED)
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        total_tokens=_count(usage.get("total_tokens")) or prompt + completion,
-        cached_tokens=_part(usage, "prompt_tokens_details", "cached_tokens")
-        or max(_count(usage.get(name)) for name in _CACHED),
+        total_tokens=total,
+        cached_tokens=min(cached, prompt),
         reasoning_tokens=_part(usage, "completion_tokens_details", "reasoning_tokens")
-        or _count(usage.get("reasoning_tokens")),
+        or _count(usage, "reasoning_tokens"),
         cost=cost or 0.0,
         calls=1,
         calls_without_cost=1 if cost is None else 0,
     )
+
+
+def _usage_in(data: Any) -> Usage:
+    """What a reply says of its usage: beside the choices, or where Moonshot and Groq put that of streams."""
+    if not isinstance(data, dict):
+        return UNKNOWN_USAGE
+    choices, groq = data.get("choices"), data.get("x_groq")
+    places = [data, *(choices[:1] if isinstance(choices, list) else ()), groq]
+    found = (place["usage"] for place in places if isinstance(place, dict) and place.get("usage"))
+    return read_usage(next(found, None))
 
 
 def _joined(parts: list[Any], *names: str) -> str:
@@ -214,7 +253,9 @@ def _first_choice(data: Any, usage: Usage, secret: str) -> tuple[dict[str, Any],
     if not isinstance(data, dict):
         raise Unusable(Verdict("retry", "the reply is no JSON object"), usage)
     choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
+    choices = choices if isinstance(choices, list) else []
+    ours = (each for each in choices if isinstance(each, dict) and not each.get("index"))
+    choice = next(ours, choices[0] if choices else None)  # others were never asked for
     error = data.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
     if error:
         if choice is None and usage.calls_without_usage:
@@ -228,7 +269,16 @@ def _first_choice(data: Any, usage: Usage, secret: str) -> tuple[dict[str, Any],
     return choice, message
 
 
-def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage) -> bool:
+def _refuses(message: dict[str, Any]) -> bool:
+    """Whether the model says that it will not answer, in the field or the part that are for that."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return bool(message.get("refusal")) or any(
+        isinstance(part, dict) and part.get("type") == "refusal" for part in parts
+    )
+
+
+def _check_ending(choice: dict[str, Any], usage: Usage) -> bool:
     """Whether the reply was cut. Raises Unusable when the provider says that it is no reply."""
     endings = {
         str(choice[name]).lower() for name in ("finish_reason", "native_finish_reason") if choice.get(name)
@@ -237,9 +287,7 @@ def _check_ending(choice: dict[str, Any], message: dict[str, Any], usage: Usage)
         raise Unusable(Verdict("retry", "the model wrote a malformed tool call", "malformed_call"), usage)
     if endings & _FILTERED:
         raise Unusable(Verdict("fail", "the provider filtered the reply", "filtered"), usage)
-    if message.get("refusal") and not message.get("content") and not message.get("tool_calls"):
-        raise Unusable(Verdict("fail", "the model refused to answer", "filtered"), usage)
-    if "error" in endings:
+    if endings & _BROKEN_OFF:
         raise Unusable(Verdict("retry", "the provider broke off the reply"), usage)
     return bool(endings & _LENGTH)
 
@@ -295,9 +343,9 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
     Raises Unusable with the verdict and what the call was billed.
     """
     data = _read_body(body, secret)
-    usage = read_usage(data.get("usage") if isinstance(data, dict) else None)
+    usage = _usage_in(data)
     choice, message = _first_choice(data, usage, secret)
-    is_cut = _check_ending(choice, message, usage)
+    is_cut = _check_ending(choice, usage)
     content = _read_content(message.get("content"))
     if content is None:
         raise Unusable(Verdict("retry", "a reply whose content is no text"), usage)
@@ -305,7 +353,10 @@ def read_reply(body: bytes, used_ids: set[str], turn: int, secret: str = "") -> 
     reasoning = _native_reasoning(message, thinking)
     if not reasoning:
         reasoning, text = split_thinking(text)
-    raw_calls = [] if is_cut else _raw_calls(message)
+    raw_calls = _raw_calls(message)
+    if _refuses(message) and not raw_calls and not text.strip():
+        raise Unusable(Verdict("fail", "the model refused to answer", "filtered"), usage)
+    raw_calls = [] if is_cut else raw_calls
     calls, wire_calls = _read_calls(raw_calls, used_ids, turn, usage)
     if not is_cut and not calls and not text.strip():
         raise Unusable(Verdict("retry", "an empty reply", "empty_reply"), usage)

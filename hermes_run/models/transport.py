@@ -28,6 +28,11 @@ IDLE_S = 55.0
 
 _OPENING_AT_END_S = 1.0
 
+_STAYS_OPEN_S = 1.0
+"""A stream that said [DONE] and does not end: what it said is taken after so long."""
+_DONE = (b"data: [DONE]", b"data:[DONE]")
+_BEGINNING = b"HTTP/1."
+
 _MAX_HEAD = 256 * 1024
 _MAX_BODY = 256 * 1024 * 1024
 """Bytes. No honest reply comes near: a broken endpoint must not fill the memory."""
@@ -58,6 +63,8 @@ class Answer:
         while self._state == "head":
             end = self._buffer.find(b"\r\n\r\n")
             if end < 0:
+                if not _BEGINNING.startswith(bytes(self._buffer[: len(_BEGINNING)])):
+                    raise ValueError("no HTTP/1.1 answer")  # whoever greets like that may wait for an answer
                 if len(self._buffer) > _MAX_HEAD:
                     raise ValueError("an endless head")
                 return False
@@ -76,6 +83,11 @@ class Answer:
                 del self.body[self._left :]
             return len(self.body) == self._left
         return False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is a stream of events that said its last word."""
+        return self._state in ("chunks", "until-close") and self.body[-20:].rstrip().endswith(_DONE)
 
     def ended(self) -> bool:
         """The connection was closed: whether that makes the answer whole."""
@@ -203,6 +215,14 @@ class _Connection(asyncio.Protocol):
             return
         if is_whole:
             self._done.set_result(self._answer)
+        elif self._answer.is_done:
+            loop = asyncio.get_running_loop()
+            loop.call_later(_STAYS_OPEN_S, self._stayed_open, self._done, len(self._answer.body))
+
+    def _stayed_open(self, done: asyncio.Future[Answer], length: int) -> None:
+        if self._done is done and not done.done() and self._answer and len(self._answer.body) == length:
+            self._answer.is_last = True
+            done.set_result(self._answer)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False

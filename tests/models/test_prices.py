@@ -38,6 +38,12 @@ def test_tokens_are_priced_cached_ones_by_their_own_price() -> None:
     assert priced(counted(), asked="b").known_cost == pytest.approx(2.2)
 
 
+def test_what_only_the_total_counts_is_priced_as_written() -> None:
+    thought = Usage(1_000_000, 100_000, 1_300_000, calls=1, calls_without_cost=1)
+    assert priced(thought).known_cost == pytest.approx(1.0 + 3.0)
+    assert priced(Usage(total_tokens=100_000, calls=1, calls_without_cost=1)).known_cost == pytest.approx(1.0)
+
+
 def test_what_the_endpoint_says_wins() -> None:
     assert priced(counted(0.25)) == counted(0.25)
     assert priced(counted(0.0)) == counted(0.0)

@@ -9,7 +9,7 @@ import pytest
 
 from hermes_run.core.messages import Reply, Usage
 from hermes_run.core.secrets import forms_of
-from hermes_run.models.replies import read_reply, read_usage
+from hermes_run.models.replies import UNKNOWN_USAGE, read_reply, read_usage
 from hermes_run.models.verdicts import Unusable, judge_error
 from tests.servers import events, says
 
@@ -98,7 +98,11 @@ def test_a_cut_reply_keeps_its_text_and_loses_its_calls(finish: str) -> None:
         ({"content": None, "tool_calls": []}, "tool_calls", {}, "empty_reply"),
         ({"content": "half"}, "error", {}, "provider_error"),
         ({"content": "half"}, "stop", {"error": {"message": "x"}}, "provider_error"),
+        ({"content": "half"}, "insufficient_system_resource", {}, "provider_error"),
+        ({"content": "half"}, "abort", {}, "provider_error"),
         ({"content": "x"}, "content_filter", {}, "filtered"),
+        ({"content": None, "refusal": "no"}, "stop", {}, "filtered"),
+        ({"content": [{"type": "refusal", "refusal": "no"}]}, "stop", {}, "filtered"),
     ],
 )
 def test_no_text_is_ever_invented(
@@ -168,10 +172,55 @@ def test_the_old_form_of_a_call_is_read() -> None:
         ({"prompt_tokens": 9, "cost": 0}, Usage(9, 0, 9, calls=1)),
         ({"prompt_tokens": 9.0, "cost": True}, Usage(9, 0, 9, calls=1, calls_without_cost=1)),
         ({"prompt_tokens": 9, "cost": float("nan")}, Usage(9, 0, 9, calls=1, calls_without_cost=1)),
+        (
+            {"prompt_tokens": "9", "completion_tokens": "4", "cost": "2.5e-1"},
+            Usage(9, 4, 13, cost=0.25, calls=1),
+        ),
+        ({"prompt_tokens": "many", "cost": "NaN"}, UNKNOWN_USAGE),
+        ({"prompt_tokens": True, "completion_tokens": -4}, UNKNOWN_USAGE),
+        ({"prompt_tokens": 10**400, "completion_tokens": 1e300}, UNKNOWN_USAGE),
+        ({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "cost": 0}, UNKNOWN_USAGE),
+        (
+            {"prompt_tokens": 0, "completion_tokens": 0, "cost": 0.5},
+            Usage(cost=0.5, calls=1, calls_without_usage=1),
+        ),
+        ({"total_tokens": 57}, Usage(total_tokens=57, calls=1, calls_without_cost=1)),
+        ({"input_tokens": 9, "output_tokens": 4}, Usage(9, 4, 13, calls=1, calls_without_cost=1)),
+        (
+            {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 3},
+            Usage(9, 4, 13, calls=1, calls_without_cost=1),
+        ),
+        ({"prompt_tokens": 9, "cost": {"total_cost": 0.5}}, Usage(9, 0, 9, cost=0.5, calls=1)),
+        ({"prompt_tokens": 9, "estimated_cost": 0.5}, Usage(9, 0, 9, cost=0.5, calls=1)),
     ],
 )
 def test_what_was_not_reported_is_unknown_not_zero(usage: Any, expected: Usage) -> None:
     assert read_usage(usage) == expected
+
+
+@pytest.mark.parametrize(
+    ("more", "cost"),
+    [
+        ({"is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 0.51),
+        ({"is_byok": True, "cost_details": {"upstream_inference_cost": None}}, None),
+        ({"is_byok": True}, None),
+        ({"is_byok": False, "cost_details": {"upstream_inference_cost": 0.5}}, 0.01),
+    ],
+)
+def test_the_bill_of_a_providers_own_key_is_beside_the_fee(more: dict[str, Any], cost: float | None) -> None:
+    assert read_usage({"prompt_tokens": 9, "cost": 0.01, **more}).known_cost == cost
+
+
+def test_usage_is_found_where_providers_put_it() -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 4}
+    choice = {"message": {"content": "hi"}, "finish_reason": "stop"}
+    for body in ({"choices": [choice | {"usage": usage}]}, {"choices": [choice], "x_groq": {"usage": usage}}):
+        assert read_reply(json.dumps(body).encode(), set(), 0).usage.total_tokens == 13
+
+
+def test_the_first_choice_is_the_one_with_the_least_number() -> None:
+    choices = [{"index": place, "message": {"content": str(place)}} for place in (1, 0)]
+    assert read_reply(json.dumps({"choices": choices}).encode(), set(), 0).message.text == "0"
 
 
 def test_the_model_that_served_is_kept() -> None:

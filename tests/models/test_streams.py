@@ -73,6 +73,100 @@ def test_servers_that_number_all_calls_alike_or_not_at_all() -> None:
         assert [call.arguments for call in reply.message.tool_calls] == ['{"x": 1}', '{"x": 2}']
 
 
+def piece(index: int | None = None, given: str | None = None, **function: Any) -> dict[str, Any]:
+    fields = {"index": index, "id": given, "function": function}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+ONE, TWO = ("t", '{"x": 1}'), ("u", '{"x": 2}')
+
+
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        # ids and no index, mixed
+        (
+            [
+                piece(given="a", name="t", arguments='{"x"'),
+                piece(given="b", name="u", arguments='{"x"'),
+                piece(given="a", arguments=": 1}"),
+                piece(given="b", arguments=": 2}"),
+            ],
+            [ONE, TWO],
+        ),
+        # neither ids nor different indexes: a name after whole arguments begins another call
+        ([piece(name="t", arguments='{"x": 1}'), piece(name="u", arguments='{"x": 2}')], [ONE, TWO]),
+        ([piece(0, name="t", arguments='{"x": 1}'), piece(0, name="u", arguments='{"x": 2}')], [ONE, TWO]),
+        ([piece(0, name="t", arguments='{"x": 1}'), piece(0, name="t", arguments='{"x": 1}')], [ONE, ONE]),
+        # the name again in every piece, an empty one in the end
+        (
+            [
+                piece(0, "a", name="t", arguments='{"x"'),
+                piece(0, "a", name="t", arguments=": 1}"),
+                piece(0, name="t", arguments=""),
+            ],
+            [ONE],
+        ),
+        # an id of its own in every piece
+        ([piece(0, "a", name="t", arguments=""), piece(0, "b", arguments='{"x": 1}')], [ONE]),
+        # names in pieces, whether each goes on or begins anew
+        ([piece(0, "a", name="ter"), piece(0, name="minal"), piece(0, arguments="{}")], [("terminal", "{}")]),
+        (
+            [piece(0, "a", name="ter"), piece(0, name="terminal"), piece(0, arguments="{}")],
+            [("terminal", "{}")],
+        ),
+        ([piece(0, "a", name="t", arguments=None), piece(0, name="", arguments='{"x": 1}')], [ONE]),
+    ],
+)
+def test_pieces_of_calls_come_together_however_they_are_marked(
+    pieces: list[dict[str, Any]], calls: list[tuple[str, str]]
+) -> None:
+    for chunks in ([chunk({"tool_calls": [each]}) for each in pieces], [chunk({"tool_calls": pieces})]):
+        reply = read(*chunks, chunk({}, "tool_calls"))
+        assert [(call.name, call.arguments) for call in reply.message.tool_calls] == calls
+
+
+def test_content_may_change_between_text_and_parts() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
+    reply = read(
+        chunk({"content": [thinking]}),
+        chunk({"content": "a"}),
+        chunk({"content": [{"type": "text", "text": "b"}]}),
+        chunk({"content": "c"}),
+        chunk({}, "stop"),
+    )
+    assert (reply.message.text, reply.message.reasoning) == ("abc", "hm")
+
+
+def test_other_choices_and_empty_events_are_no_part_of_the_reply() -> None:
+    both = [{"index": 1, "delta": {"content": "B"}}, {"index": 0, "delta": {"content": "A"}}]
+    body = events({"choices": both}, {"choices": 7}, chunk({}, "stop")).body
+    assert read_reply(b"data:\n\ndata: \n\n" + body, set(), 0).message.text == "A"
+
+
+def test_a_usage_of_zeros_takes_no_other_ones_place() -> None:
+    zeros = {"id": "x", "choices": [], "usage": dict.fromkeys(USAGE, 0)}
+    assert read(chunk({"content": "a"}, "stop"), LAST, zeros).usage.total_tokens == 10
+    in_choice = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]}
+    assert read(chunk({"content": "a"}), in_choice).usage.total_tokens == 10
+
+
+def test_a_whole_message_in_the_end_takes_the_place_of_its_pieces() -> None:
+    whole = {"index": 0, "message": {"content": "ab", "tool_calls": [piece(given="a", name="t")]}}
+    reply = read(chunk({"content": "a"}), {"choices": [whole | {"finish_reason": "tool_calls"}]})
+    assert (reply.message.text, [call.name for call in reply.message.tool_calls]) == ("ab", ["t"])
+
+
+def test_a_stream_that_is_done_and_stays_open_is_taken(server: ModelServer, ask: Ask) -> None:
+    said = events(chunk({"content": "hi"}), chunk({}, "stop")).body
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n" % (len(said), said)
+    for raw in (chunked, head + b"\r\n" + said):
+        server.script("[a]", Answer(raw=(raw,), drop="hang"))
+        assert ask("[a]", stream=True, request_timeout_s=60).message.text == "hi"
+    assert len(server.requests) == 2
+
+
 def test_a_whole_message_instead_of_pieces_is_fine() -> None:
     body = b'data: {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}\n\n'
     assert read_reply(body, set(), 0).message.text == "hi"

@@ -130,6 +130,15 @@ def test_what_is_no_http_is_a_dropped_connection(server: ModelServer, ask: Ask, 
         ask("[a]")
 
 
+@pytest.mark.parametrize("greeting", [b"SSH-2.0-x\r\n", b"\x00\x00\x12\x04", b"HTTX"])
+def test_who_greets_otherwise_and_waits_is_not_waited_for(
+    server: ModelServer, ask: Ask, greeting: bytes
+) -> None:
+    server.script("[a]", Answer(raw=(greeting,), drop="hang"))
+    with pytest.raises(ProviderError, match=r"connection dropped: no HTTP/1.1 answer \(5 attempts\)"):
+        ask("[a]")
+
+
 def test_a_cancelled_call_gives_its_connection_up_and_spoils_no_other(server: ModelServer) -> None:
     server.script("[slow]", says("slow", delay_s=0.5))
 
