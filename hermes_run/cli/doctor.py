@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
-from hermes_run.cli.plain import as_json
+from hermes_run.cli.plain import as_json, hanging, terminal_width
 from hermes_run.cli.report import say
 
 if TYPE_CHECKING:
@@ -69,15 +69,15 @@ def _as_dict(check: Check) -> dict[str, Any]:
 
 
 def _text(checks: Sequence[Check], spec: Spec | None) -> str:
-    width = max(len(check.name) for check in checks)
-    lines = [line for check in checks for line in _lines(check, width)]
+    width, room = max(len(check.name) for check in checks), terminal_width()
+    lines = [line for check in checks for line in _lines(check, width, room)]
     broken = [check.name for check in checks if check.is_needed and not check.works]
     what = "the default backend" if spec is None else "this spec"
     verdict = f"{what} needs what does not work here: {', '.join(broken)}" if broken else f"{what} works here"
-    return "\n".join([*lines, "", _NETWORK, "", verdict])
+    return "\n".join([*lines, "", hanging("", _NETWORK, room), "", verdict])
 
 
-def _lines(check: Check, width: int) -> Iterator[str]:
+def _lines(check: Check, width: int, room: int) -> Iterator[str]:
     state = "works" if check.works else "does not work"
     said = [*check.why.splitlines()] if check.why else []
     if check.cannot:
@@ -86,6 +86,7 @@ def _lines(check: Check, width: int) -> Iterator[str]:
         said.append(f"cure: {check.cure}")
     mark = "*" if check.is_needed else " "
     first, *rest = said or [""]
-    yield f"{mark} {check.name.ljust(width)}  {state.ljust(13)}  {first}".rstrip()
+    lead = f"{mark} {check.name.ljust(width)}  {state.ljust(13)}  "
+    yield hanging(lead, first, room)
     for line in rest:
-        yield f"{' ' * (width + 19)}{line}"
+        yield hanging(" " * len(lead), line, room)

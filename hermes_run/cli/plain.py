@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_NO_TERMINAL = 100_000
+_NARROWEST = 30
+"""What a column needs, in characters; a narrower one goes below the others."""
+_SHALLOW = 4
 
 
 def as_json(value: Any) -> str:
@@ -28,6 +35,26 @@ def columns(rows: Iterable[Sequence[object]], *, indent: str = "  ") -> str:
             for cell, width in zip(row, widths, strict=False)
         ]
         lines.append((indent + "  ".join(padded)).rstrip())
+    return "\n".join(lines)
+
+
+def terminal_width() -> int:
+    """Characters of a line of the terminal; where stdout is none, lines are as long as they are."""
+    return shutil.get_terminal_size((_NO_TERMINAL, 0)).columns
+
+
+def hanging(lead: str, text: str, width: int) -> str:
+    """`text` behind `lead`, wrapped to `width` under its own beginning, or below where that is too narrow."""
+    if len(lead) + len(text) <= width:
+        return (lead + text).rstrip()
+    start = len(lead) if width - len(lead) >= _NARROWEST else _SHALLOW
+    room = max(width - start, _NARROWEST)
+    wrapped = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    lines = [" " * start + line for line in wrapped]
+    if start == len(lead):
+        lines[0] = lead + wrapped[0]
+    elif lead.strip():
+        lines.insert(0, lead.rstrip())
     return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
-from hermes_run.cli.plain import as_json, columns
+from hermes_run.cli.plain import as_json, columns, hanging, terminal_width
 from hermes_run.cli.report import say
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 
 
 def _table(tools: dict[str, dict[str, Any]]) -> str:
-    rows: list[tuple[str, str, str]] = []
-    for name, tool in tools.items():
-        state = "works here" if tool["available"] else f"no: {tool['needs']}"
-        rows.append((name, ", ".join(tool["toolsets"]), state))
-    return columns(rows, indent="")
+    leads = columns([(name, ", ".join(tool["toolsets"]), "") for name, tool in tools.items()], indent="")
+    width = max(map(len, leads.splitlines()))
+    states = ("works here" if tool["available"] else f"no: {tool['needs']}" for tool in tools.values())
+    rows = zip(leads.splitlines(), states, strict=True)
+    return "\n".join(hanging(lead.ljust(width + 2), state, terminal_width()) for lead, state in rows)
