@@ -126,7 +126,7 @@ async def ours(port: int, messages: int, calls: int, in_flight: int) -> float:
 
     async def call() -> Any:
         encode_message(MESSAGE)  # what adding the last one costs
-        reply = await client.ask(conversation, Seat(client.replicas), set(), 0)
+        reply = await client.call(conversation, Seat(client.replicas), set(), 0).reply()
         return encode_message(reply.message)
 
     try:

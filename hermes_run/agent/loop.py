@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
 from hermes_run.core.trajectory import StopReason, ToolCount
-from hermes_run.errors import ContextExceeded, ProviderError
+from hermes_run.errors import ContextExceeded, EnvironmentStop, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -103,6 +104,9 @@ class Rollout:
                 return StopReason.CONTEXT
             except ProviderError as error:
                 self.spend(error.usage)  # the outcome adds it to the rollout's
+                raise
+            except (asyncio.CancelledError, EnvironmentStop):
+                self._use(self.chat.unsettled)
                 raise
             self._take(reply)
             if reply.finish_reason == "length":

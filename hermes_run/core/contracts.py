@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_run.core.messages import Message, Reply
+    from hermes_run.core.messages import Message, Reply, Usage
     from hermes_run.core.trajectory import Outcome, Trajectory
 
 # --------------------------------------------------------------------------- sandboxes
@@ -153,6 +153,13 @@ class Backend(Protocol):
         Raises SandboxError (sandbox_start, image) from entering.
         """
 
+    async def fetch(self, image: str) -> str:
+        """Wait until an image is here, however long that takes. Returns its resolved digest, or "".
+
+        `open` does the same; this is for whoever wants to know the digest, or does not want the wait to
+        count as the prompt's time. Raises SandboxError (image).
+        """
+
     def prefetch(self, images: Iterable[str]) -> None:
         """Begin to fetch images, in the order in which prompts will need them, a few ahead of need.
 
@@ -192,6 +199,10 @@ class Chat(Protocol):
         Raises ProviderError (this rollout fails), ContextExceeded (it ends partial), EnvironmentStop
         (the run stops).
         """
+
+    @property
+    def unsettled(self) -> Usage:
+        """What an `ask` that was cancelled, or stopped the run, may have been billed."""
 
 
 class ModelClient(Protocol):

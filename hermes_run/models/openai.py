@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
 from hermes_run.core.keys import digest
+from hermes_run.core.messages import Usage
 from hermes_run.core.secrets import redactor_of
 from hermes_run.errors import KeyMissing, SpecError
 from hermes_run.models import limiter
@@ -19,10 +20,10 @@ from hermes_run.models.board import Board, SharedBoard
 from hermes_run.models.conversation import Conversation
 from hermes_run.models.endpoints import Endpoint, Replicas, Seat
 from hermes_run.models.hints import has_hints, read_hints
-from hermes_run.models.replies import UNKNOWN_USAGE, read_reply
+from hermes_run.models.replies import read_reply
 from hermes_run.models.requests import Opening, Variant, check_extra_body
 from hermes_run.models.retry import Call, RetryPolicy
-from hermes_run.models.verdicts import Unusable, Verdict, judge_error
+from hermes_run.models.verdicts import UNKNOWN_USAGE, Unusable, Verdict, judge_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,8 +132,8 @@ class OpenAIClient:
         for board in self._boards:
             board.close()
 
-    async def ask(self, conversation: Conversation, seat: Seat, used_ids: set[str], turn: int) -> Reply:
-        """Ask for the next turn until there is a reply or an error to raise (see `retry.py`)."""
+    def call(self, conversation: Conversation, seat: Seat, used_ids: set[str], turn: int) -> Call:
+        """The call for the next turn (see `retry.py`)."""
         body = conversation.body(seat.endpoint.variant)
         sent_as = seat.endpoint.variant
 
@@ -144,7 +145,7 @@ class OpenAIClient:
             content = await self._send(endpoint, body, is_stream=sent_as.is_stream)
             return read_reply(content, used_ids, turn, self._key)
 
-        return await Call(attempt, seat, self._policy, len(body)).reply()
+        return Call(attempt, seat, self._policy, len(body))
 
     async def _send(self, endpoint: Endpoint, body: bytes, *, is_stream: bool) -> bytes:
         """The body of a 200. Raises Unusable."""
@@ -201,11 +202,18 @@ class OpenAIChat:
         self._seat = seat
         self._used_ids: set[str] = set()
         self._turn = 0
+        self._call: Call | None = None
+
+    @property
+    def unsettled(self) -> Usage:
+        """See Chat."""
+        return self._call.unsettled if self._call is not None else Usage()
 
     async def ask(self, messages: Sequence[Message]) -> Reply:
         """See Chat."""
         self._conversation.add(messages)
-        reply = await self._client.ask(self._conversation, self._seat, self._used_ids, self._turn)
+        self._call = self._client.call(self._conversation, self._seat, self._used_ids, self._turn)
+        reply = await self._call.reply()
         self._conversation.add([reply.message])
         self._turn += 1
         return reply

@@ -115,6 +115,11 @@ class PricedChat:
         self._model = model
         self._sent = sent
 
+    @property
+    def unsettled(self) -> Usage:
+        """See Chat."""
+        return self._prices.priced(self._chat.unsettled, self._model, "", (self._sent, 0))
+
     async def ask(self, messages: Sequence[Message]) -> Reply:
         """See Chat."""
         self._sent += sum(map(_length, messages))

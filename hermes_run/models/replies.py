@@ -33,7 +33,7 @@ from hermes_run.core.text import clean
 from hermes_run.models.requests import encode_json
 from hermes_run.models.sse import assemble, is_stream
 from hermes_run.models.thinking import split_thinking
-from hermes_run.models.verdicts import Unusable, Verdict, judge_inside
+from hermes_run.models.verdicts import UNKNOWN_USAGE, Unusable, Verdict, judge_inside
 
 _SHORTEST_KEY = 16
 _LENGTH = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
@@ -49,9 +49,6 @@ _BROKEN_OFF = frozenset(
 )
 _SENT_BACK = ("reasoning_details", "thinking_blocks", "extra_content")
 """Message fields that providers want back as they were."""
-
-UNKNOWN_USAGE = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
-"""Of a call that was answered without saying what it cost."""
 
 _CACHED = ("prompt_cache_hit_tokens", "cache_read_input_tokens", "cached_tokens")
 """Where some endpoints say how many prompt tokens came from their cache."""

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from hermes_run.core.messages import Reply, Usage
 from hermes_run.errors import ContextExceeded, ProviderError, RequestRefused
-from hermes_run.models.verdicts import Unusable, Verdict
+from hermes_run.models.verdicts import UNKNOWN_USAGE, Unusable, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,6 +86,12 @@ class Call:
         self._billed = Usage()
         self._failures: Counter[str] = Counter()
         self._adapted: set[str] = set()
+        self._is_sent = False
+
+    @property
+    def unsettled(self) -> Usage:
+        """What it was billed so far; a request that has no answer yet may have been."""
+        return self._billed + UNKNOWN_USAGE if self._is_sent else self._billed
 
     async def reply(self) -> Reply:
         """The reply. Raises ProviderError, ContextExceeded, EnvironmentStop."""
@@ -109,8 +115,10 @@ class Call:
         try:
             if endpoint.stopped is not None:
                 raise endpoint.stopped
+            self._is_sent = True
             reply = await self._attempt(endpoint)
         except Unusable as unusable:
+            self._is_sent = False
             self._billed += unusable.usage
             if unusable.verdict.kind == "cool_down":
                 self._cool_down(endpoint, passed, unusable.verdict)
@@ -118,6 +126,7 @@ class Call:
                 gate.answered()
             return None, unusable.verdict
         else:
+            self._is_sent = False
             tokens = reply.usage.total_tokens
             endpoint.replied(tokens)
             gate.succeeded(passed, tokens - expected if tokens else 0.0)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.messages import Assistant, Message, Reply, ToolCall, ToolResult, User
+from hermes_run.core.messages import Assistant, Message, Reply, ToolCall, ToolResult, Usage, User
 from hermes_run.errors import (
     ContextExceeded,
     CredentialsRefused,
@@ -69,6 +69,7 @@ class ScriptedChat:
         self._conversation = conversation
         self._slots = {"prompt": prompt, "result": ""}
         self._turn = 0
+        self.unsettled = Usage()
 
     async def ask(self, messages: Sequence[Message]) -> Reply:
         """See Chat. The conversation's next turn."""

@@ -66,6 +66,10 @@ class Verdict(msgspec.Struct, frozen=True):
     affordable: int = 0
 
 
+UNKNOWN_USAGE = Usage(calls=1, calls_without_usage=1, calls_without_cost=1)
+"""Of a call that was answered, or may have been, without saying what it cost."""
+
+
 class Unusable(Exception):
     """One attempt gave no usable reply. Never leaves `retry.py`. `usage` is what it was billed."""
 

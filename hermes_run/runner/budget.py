@@ -7,7 +7,7 @@ unless a rollout comes to more than every one before it; with a limit of its own
 
 Calls that did not tell their amount (a reply that broke off has no bill) are taken to come to what the
 others of their rollout came to, else those of the run. Where more calls are silent than tell in rollouts
-that did not fail, nobody can keep the limit, and the run stops.
+that came to their end, nobody can keep the limit, and the run stops.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Purse:
     """What one rollout has used so far.
 
     Attributes:
-        has_failed: it is over and failed: its calls say little of what replies tell.
+        is_cut: it is over before its end, failed or out of time: its calls say little of what replies tell.
     """
 
     task: PromptTask
     budget: Budget
     used: Usage = field(default_factory=Usage)
-    has_failed: bool = False
+    is_cut: bool = False
 
     def spend(self, usage: Usage) -> None:
         """Called by the turn loop for everything that is billed."""
@@ -61,7 +61,7 @@ class Cap:
         largest_call: the most that one call came to.
         told: what the calls that told it came to, those of earlier processes too.
         telling: how many they are.
-        silent: how many calls of this process told nothing, in rollouts that did not fail.
+        silent: how many calls of this process told nothing, in rollouts that were not cut.
         tellers: how many told it.
     """
 
@@ -95,10 +95,10 @@ class Cap:
         """A call was billed, with the retries that it took."""
         self.largest_call = max(self.largest_call, self.of(usage) / max(1, usage.calls))
 
-    def settle(self, used: Usage, *, has_failed: bool) -> None:
+    def settle(self, used: Usage, *, is_cut: bool) -> None:
         """A rollout is over."""
         silent = self._silent(used)
-        self.silent += 0 if has_failed else silent
+        self.silent += 0 if is_cut else silent
         self.tellers += max(0, used.calls - silent)
         self.told += self._told(used)
         self.telling += max(0, used.calls - silent)
@@ -190,7 +190,7 @@ class Budget:
     def _settle(self, purse: Purse) -> None:
         self._in_flight.remove(purse)
         for cap in self._caps:
-            cap.settle(purse.used, has_failed=purse.has_failed)
+            cap.settle(purse.used, is_cut=purse.is_cut)
 
     def _obstacle(self) -> str | None:
         """Why no rollout can begin now; None when one can."""

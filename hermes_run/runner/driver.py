@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hermes_run.core.registry import ENGINES, load
-from hermes_run.core.trajectory import Status
+from hermes_run.core.trajectory import Status, StopReason
 from hermes_run.errors import BudgetStop, EnvironmentStop
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.runner.pilot import Pilot
@@ -127,7 +127,9 @@ class Driver:
             async with resources.budget.place_for(task) as purse:
                 self._observer.started(task)
                 outcome = await run_prompt(task, resources, purse.spend)
-                purse.has_failed = outcome.status is Status.FAILED
+                purse.is_cut = (
+                    outcome.status is Status.FAILED or outcome.reason == StopReason.PROMPT_TIMEOUT.value
+                )
                 return outcome
 
         async def deliver(outcome: Outcome) -> None:

@@ -31,6 +31,7 @@ class FakeChat:
 
     replies: list[Reply | Exception]
     asked: list[list[Message]] = field(default_factory=list)
+    unsettled: Usage = field(default_factory=Usage)
 
     async def ask(self, messages: Sequence[Message]) -> Reply:
         self.asked.append(list(messages))
@@ -307,6 +308,16 @@ def test_errors_of_the_model_pass_and_what_was_said_is_kept(error: Exception) ->
     assert is_well_formed(made.messages)
 
 
+def test_what_may_have_been_billed_when_the_run_stops_is_told() -> None:
+    made, chat, _ = rollout(CredentialsRefused("401"))
+    chat.unsettled = ONE_CALL
+    told: list[Usage] = []
+    made.spend = told.append
+    with pytest.raises(CredentialsRefused):
+        run(made)
+    assert told == [ONE_CALL]
+
+
 def test_a_lost_sandbox_passes_and_no_further_call_is_made() -> None:
     made, chat, tools = rollout(says("", ("a", "terminal", '"die"'), ("b", "todo", "1")))
     with pytest.raises(SandboxError):
@@ -377,6 +388,19 @@ def test_an_invented_name_is_known_as_such_also_when_time_was_up_before_its_turn
 def test_time_up_while_the_model_is_asked_leaves_the_turns_so_far() -> None:
     made = interrupted(says("", ("a", "todo", "1")), TimeoutError())
     assert [type(message) for message in made.messages] == [User, Assistant, ToolResult]
+
+
+def test_what_was_in_flight_when_time_was_up_may_have_been_billed() -> None:
+    made, chat, _ = rollout(TimeoutError())
+    chat.unsettled = Usage(calls=1, calls_without_cost=1)
+
+    async def main() -> None:
+        async with asyncio.timeout(0.05):
+            await made.run("do it")
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(main())
+    assert made.usage == chat.unsettled
 
 
 # ------------------------------------------------------------------ any model

@@ -139,6 +139,9 @@ def test_a_prompt_that_runs_out_of_time_is_partial_with_every_call_answered(
         t["tool_call_id"] for t in turns_of_tool[2:]
     ]
     assert [turn["from"] for turn in by_prompt["[model]"]["conversations"]] == ["human"]
+    usage = by_prompt["[model]"]["metadata"]["usage"]  # of a call that was given up: unknown, never zero
+    assert (usage["calls"], usage["calls_without_usage"], usage["calls_without_cost"]) == (1, 1, 1)
+    assert lab.entries()[by_prompt["[model]"]["key"]]["cost"] is None
     lab.assert_sound()
 
 

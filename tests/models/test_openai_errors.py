@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hermes_run.core.messages import Usage
+from hermes_run.core.messages import Usage, User
+from hermes_run.core.task import PromptTask
 from hermes_run.errors import (
     ContextExceeded,
     CredentialsRefused,
@@ -18,6 +20,9 @@ from hermes_run.errors import (
     ProviderError,
     RequestRefused,
 )
+from hermes_run.models.config import ModelConfig
+from hermes_run.models.openai import OpenAIClient
+from hermes_run.models.verdicts import UNKNOWN_USAGE
 from tests.models.conftest import QUICK, ask_once
 from tests.servers import Answer, fails, says
 
@@ -256,6 +261,37 @@ def test_an_endpoint_that_was_never_reached_stops_the_run() -> None:
 def test_a_host_that_does_not_exist_stops_the_run() -> None:
     with pytest.raises(EndpointUnreachable, match="host name is unknown"):
         ask_once("http://no-such-host.invalid/v1", "hi")
+
+
+@pytest.mark.parametrize(
+    ("answers", "unsettled"),
+    [
+        ([says("late", delay_s=60)], UNKNOWN_USAGE),
+        (
+            [EMPTY, says("late", delay_s=60)],
+            Usage(10, 5, 15, calls=2, calls_without_usage=1, calls_without_cost=2),
+        ),
+        ([fails(429, headers={"Retry-After": "60"})], Usage()),
+    ],
+)
+def test_what_is_in_flight_when_a_call_is_given_up_may_be_billed(
+    server: ModelServer, answers: list[Answer], unsettled: Usage
+) -> None:
+    server.script("[a]", *answers)
+
+    async def run() -> Usage:
+        client = OpenAIClient(ModelConfig(name="m", base_url=server.url), QUICK)
+        chat = client.start(PromptTask("k#0", 0, ""), [], [])
+        asking = asyncio.create_task(chat.ask([User("[a]")]))
+        while len(server.requests) < len(answers):  # noqa: ASYNC110 - the server is in another thread
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await client.aclose()
+        return chat.unsettled
+
+    assert asyncio.run(run()) == unsettled
 
 
 def test_texts_hold_nothing_that_varies_and_no_key(server: ModelServer) -> None:

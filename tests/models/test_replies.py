@@ -9,8 +9,8 @@ import pytest
 
 from hermes_run.core.messages import Reply, Usage
 from hermes_run.core.secrets import forms_of
-from hermes_run.models.replies import UNKNOWN_USAGE, read_reply, read_usage
-from hermes_run.models.verdicts import Unusable, judge_error
+from hermes_run.models.replies import read_reply, read_usage
+from hermes_run.models.verdicts import UNKNOWN_USAGE, Unusable, judge_error
 from tests.servers import events, says
 
 if TYPE_CHECKING:
