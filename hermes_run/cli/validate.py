@@ -9,7 +9,7 @@ from hermes_run.cli.options import add_spec_options, read_spec, settings_of
 from hermes_run.cli.parser import Parser
 from hermes_run.cli.plain import as_json, count_of, near
 from hermes_run.cli.report import complain, say
-from hermes_run.errors import UsageError
+from hermes_run.errors import DatasetError, UsageError
 
 if TYPE_CHECKING:
     import argparse
@@ -78,6 +78,9 @@ def _check(path: str, arguments: argparse.Namespace, settings: Settings) -> _Che
         check.mistakes += str(error).splitlines()
     try:
         _check_dataset(spec, settings, check)
+    except DatasetError as error:
+        lines = str(error).splitlines()
+        check.mistakes += lines[:-1] or lines  # the last of several is their sum
     except UsageError as error:
         check.mistakes += str(error).splitlines()
     return check

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.images import is_local
 from hermes_run.core.registry import BACKENDS, load
-from hermes_run.errors import BackendMissing, UsageError
+from hermes_run.errors import BackendMissing, DatasetError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,9 +41,11 @@ def make_backends(spec: Spec, settings: Settings, plan: Plan) -> dict[str, Backe
     """The backends that the plan needs, by name, not yet checked.
 
     Raises UsageError (exit 2) for an image where the backend uses none, for a backend that needs an
-    image where there is none, and for a backend that is not available yet.
+    image where there is none, and for a backend that is not available yet; DatasetError with every image
+    that is a path of this machine where that may not be.
     """
     kinds: dict[str, Any] = {}
+    paths: list[str] = []
     for image in images_of_rows(plan):
         name = backend_name(spec, settings, image)
         where = f"{plan.path}:{plan.first_image_line[image]}: " if image else ""
@@ -65,7 +67,10 @@ def make_backends(spec: Spec, settings: Settings, plan: Plan) -> dict[str, Backe
                 f"sandbox.backend is {name}, and there are rows without an image; set sandbox.image"
             )
         if uses_images:
-            refuse_local_image(image or spec.sandbox.image or "", name, settings, where)
+            why = why_no_path(image or spec.sandbox.image or "", name, settings)
+            paths += [where + why] if why else []
+    if paths:
+        raise DatasetError("\n".join([*paths, f"images that cannot be used: {len(paths)}; nothing was run"]))
     return {name: kind(spec.run_name, settings) for name, kind in kinds.items()}
 
 
@@ -102,20 +107,19 @@ async def images_here(
     return found
 
 
-def refuse_local_image(image: str, backend: str, settings: Settings, where: str) -> None:
-    """Raises UsageError for an image that is a path of this machine, unless its settings allow that."""
+def why_no_path(image: str, backend: str, settings: Settings) -> str:
+    """Why an image that is a path of this machine is refused; "" when it is none, or allowed."""
     if not is_local(image):
-        return
+        return ""
+    what = f'the image "{image}" is a path of this machine, and'
     if backend != "singularity":
-        raise UsageError(
-            f'{where}the image "{image}" is a path of this machine, and {backend} takes images from a '
-            "registry; name one, or use the backend singularity"
-        )
+        return f"{what} {backend} takes images from a registry; name one, or use the backend singularity"
     if not settings.sandbox.allow_local_images:
-        raise UsageError(
-            f'{where}the image "{image}" is a path of this machine, and a dataset from elsewhere could name '
-            "any; if you mean it, write `sandbox: {allow_local_images: true}` into your hermes.yaml"
+        return (
+            f"{what} a dataset from elsewhere could name any; if you mean it, write "
+            "`sandbox: {allow_local_images: true}` into your hermes.yaml"
         )
+    return ""
 
 
 async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[str, tuple[str, ...]]:

@@ -216,6 +216,18 @@ def test_a_row_with_an_image_on_a_backend_without_images_is_refused(scripted: La
     refused(scripted.run(), 4, "docker", "daemon")
 
 
+@pytest.mark.parametrize("backend", ["docker", "singularity"])
+def test_all_rows_whose_image_is_a_path_of_this_machine_are_told_at_once(scripted: Lab, backend: str) -> None:
+    paths = ["/etc", "./here.sif", "../there"]
+    scripted.write_rows([{"prompt": path, "image": path} for path in paths])
+    scripted.spec["sandbox"] = {"backend": backend}
+    lines = [f'data.jsonl:{n}: the image "{path}" is a path' for n, path in enumerate(paths, 1)]
+    refused(scripted.run(), 2, *lines, "cannot be used: 3")
+    refused(scripted.run("--dry-run"), 2, *lines)
+    checked = scripted.call("validate", str(scripted.write_spec()))
+    refused(checked, 2, *lines, "3 mistakes in 1 spec")
+
+
 def test_a_container_backend_wants_an_image_for_every_row(scripted: Lab) -> None:
     scripted.write_rows([{"prompt": "a"}, {"prompt": "b", "image": "python:3.12"}])
     scripted.spec["sandbox"] = {"backend": "docker"}
