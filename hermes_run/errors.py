@@ -23,8 +23,7 @@
     |-- RolloutError         the manifest (outcome `failed`); never leaves one rollout
     |   |-- ProviderError
     |   |-- SandboxError
-    |   |-- BrowserError
-    |   `-- PromptTimeout
+    |   `-- BrowserError
     `-- ToolError            the model, as the tool's result; never leaves the turn loop
 
 Limits (turns, tokens, context) are stop reasons, not errors. Anything else inside a rollout becomes
@@ -173,12 +172,6 @@ class BrowserError(RolloutError):
     """The browser is gone."""
 
     reason = "sandbox_lost"
-
-
-class PromptTimeout(RolloutError):
-    """`agent.prompt_timeout_s` passed before the first turn was complete."""
-
-    reason = "sandbox_start"
 
 
 class ContextExceeded(HermesRunError):

@@ -32,7 +32,7 @@ from hermes_run.tools.toolkit import Toolkit
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from hermes_run.core.contracts import Sandbox
+    from hermes_run.core.contracts import Backend, Sandbox
     from hermes_run.core.task import PromptTask
     from hermes_run.runner.resources import Resources
     from hermes_run.spec.model import Spec
@@ -54,14 +54,22 @@ class Attempt:
     toolsets: tuple[str, ...] = ()
     rollout: Rollout | None = None
     info: SandboxInfo | None = None
+    image_digest: str = ""
     kept_files: Kept = field(default_factory=Kept)
 
     async def run(self) -> StopReason:
-        """Open the session and do the task, within the prompt's time limit; keep what is to be kept."""
+        """Open the session and do the task, within the prompt's time limit; keep what is to be kept.
+
+        An image that is still being fetched is waited for first: that is the machine's time.
+        """
         self.toolsets = self.resources.toolsets_of(self.task.key)
+        request = sandbox_request(self.resources.spec, self.task)
+        backend = self._backend()
+        if backend.uses_images and request.image:
+            self.image_digest = await backend.fetch(request.image)
         limit = asyncio.timeout(self.resources.spec.agent.prompt_timeout_s)
         try:
-            async with limit, self.open_session() as (rollout, keep):
+            async with limit, self.open_session(backend, request) as (rollout, keep):
                 deadline = limit.when()
                 limit.reschedule(None)  # from here on it is the turns', so that what follows them is not cut
                 reason = await self._take_turns(rollout, deadline)
@@ -84,18 +92,23 @@ class Attempt:
             rollout.close(_TIMED_OUT)
             return StopReason.PROMPT_TIMEOUT
 
+    def _backend(self) -> Backend:
+        resources = self.resources
+        return resources.backends[backend_name(resources.spec, resources.settings, self.task.image)]
+
     @asynccontextmanager
-    async def open_session(self) -> AsyncIterator[tuple[Rollout, Callable[[], Awaitable[None]]]]:
+    async def open_session(
+        self, backend: Backend, request: SandboxRequest
+    ) -> AsyncIterator[tuple[Rollout, Callable[[], Awaitable[None]]]]:
         """The sandbox with the row's files and set-up done, the tools, the conversation.
 
         Beside it what keeps the workspace's artifacts, to be called when the turns are over.
         """
         resources, task = self.resources, self.task
         spec = resources.spec.sandbox
-        request = sandbox_request(resources.spec, task)
-        backend = resources.backends[backend_name(resources.spec, resources.settings, task.image)]
         async with backend.open(request) as sandbox:
             self.info = sandbox.info
+            self.image_digest = sandbox.info.image_digest
             diff = WorkspaceDiff(sandbox) if spec.diff else None
             try:
                 await prepare(sandbox, task, spec.setup, spec.start_timeout_s)
@@ -145,7 +158,7 @@ class Attempt:
             work=resources.work,
             backend=backend,
             limits_missing=self.info.missing if self.info else resources.limits_missing.get(backend, ()),
-            image_digest=self.info.image_digest if self.info else "",
+            image_digest=self.image_digest,
             artifacts=tuple(artifact.path for artifact in artifacts),
             artifacts_left_out=self.kept_files.left_out,
             row=self.task.row,
@@ -184,7 +197,7 @@ class Attempt:
             toolsets=self.toolsets,
             api_calls=rollout.api_calls if rollout else 0,
             served_model=",".join(sorted(rollout.served)) if rollout else "",
-            image_digest=self.info.image_digest if self.info else "",
+            image_digest=self.image_digest,
         )
 
     def _unasked(self) -> list[Message]:

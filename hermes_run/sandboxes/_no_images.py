@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 class NoImages:
     """The image part of `Backend`, for one whose sandboxes are made from none."""
 
+    async def fetch(self, image: str) -> str:  # noqa: ARG002 - the contract's
+        """There is nothing to wait for."""
+        return ""
+
     def prefetch(self, images: Iterable[str]) -> None:
         """There is nothing to get."""
 

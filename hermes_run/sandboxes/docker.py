@@ -98,6 +98,10 @@ class DockerBackend:
             why = f"no place for the run's lock: {error.strerror}"
             raise SandboxError(why, reason="sandbox_start") from error
 
+    async def fetch(self, image: str) -> str:
+        """See `Backend.fetch`."""
+        return (await self._shelf.get(image)).digest
+
     def prefetch(self, images: Iterable[str]) -> None:
         """See `Backend.prefetch`."""
         self._shelf.prefetch(images)

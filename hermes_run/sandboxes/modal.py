@@ -104,6 +104,10 @@ class ModalBackend:
         }
         return {name: value[:_MOST_LABEL] for name, value in tags.items() if value}
 
+    async def fetch(self, image: str) -> str:
+        """See `Backend.fetch`."""
+        return str((await self._shelf.get(image)).object_id)
+
     def prefetch(self, images: Iterable[str]) -> None:
         """See `Backend.prefetch`."""
         self._shelf.prefetch(images)

@@ -102,6 +102,10 @@ class SingularityBackend:
             self._made = Machine(self._ground, find_binary(self._settings.singularity_binary))
         return self._made
 
+    async def fetch(self, image: str) -> str:
+        """See `Backend.fetch`."""
+        return (await self._shelf.get(image)).digest
+
     def prefetch(self, images: Iterable[str]) -> None:
         """See `Backend.prefetch`."""
         self._shelf.prefetch(images)

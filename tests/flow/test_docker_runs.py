@@ -17,6 +17,8 @@ from tests.contracts.sandboxes import what_is_missing
 from tests.flow.lab import Lab
 from tests.flow.replies import conversations, turns
 from tests.images import BASH, BUSYBOX, NO_SHELL, OTHER_CPU, build
+from tests.roots import small_root
+from tests.sandboxes.small_registry import small_registry
 from tests.servers import Answer, ModelServer, Request, says
 
 if TYPE_CHECKING:
@@ -118,6 +120,33 @@ def test_each_prompt_runs_in_its_own_image_and_its_digest_is_kept(
     assert {entry["image_digest"] for entry in lab.entries().values()} == set(ids.values())
     lab.assert_sound()
     assert labelled(daemon, str(lab.spec["run_name"])) == []
+
+
+def test_a_start_that_fails_in_its_image_names_that_image(
+    daemon: DockerClient, server: ModelServer, tmp_path: Path
+) -> None:
+    lab = lab_at(server, tmp_path, [{"prompt": "[a]", "cwd": "/etc/passwd/x"}], image=BUSYBOX)
+    assert lab.run().code == 1
+    (entry,) = lab.entries().values()
+    assert (entry["reason"], entry["image_digest"]) == ("sandbox_start", daemon.images.get(BUSYBOX).id)
+    assert server.requests == []
+
+
+def test_the_wait_for_an_image_is_not_the_prompts_time(
+    daemon: DockerClient, server: ModelServer, tmp_path: Path
+) -> None:
+    with small_registry() as slow:
+        slow.put("slow:1", small_root())
+        slow.delay_s = 2.5
+        name = f"{slow.host}/slow:1"
+        lab = lab_at(server, tmp_path, [{"prompt": "[a]"}, {"prompt": "[b]"}], image=name)
+        lab.spec["agent"] = {**lab.spec.get("agent", {}), "prompt_timeout_s": 8}
+        try:
+            assert lab.run().code == 0
+            assert len(slow.asked) * slow.delay_s > 8
+        finally:
+            daemon.images.remove(name, force=True)
+    assert {entry["status"] for entry in lab.entries().values()} == {"completed"}
 
 
 def test_images_that_cannot_be_had_fail_their_prompts_at_no_cost_and_the_others_finish(

@@ -9,6 +9,7 @@ import io
 import json
 import tarfile
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ class SmallRegistry:
         asked: methods and paths, in order.
         refusals: statuses that requests for manifests get first, in order.
         login: `user:password` that it wants, or "".
+        delay_s: how long each answer takes.
     """
 
     def __init__(self) -> None:
@@ -36,6 +38,7 @@ class SmallRegistry:
         self.asked: list[str] = []
         self.refusals: list[int] = []
         self.login = ""
+        self.delay_s = 0.0
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._blobs: dict[str, bytes] = {}
 
@@ -125,6 +128,7 @@ def small_registry() -> Iterator[SmallRegistry]:
 
         def do_GET(self) -> None:
             registry.asked.append(f"{self.command} {self.path}")
+            time.sleep(registry.delay_s)
             status, headers, body = registry.answer(self.path, self.headers.get("Authorization", ""))
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
