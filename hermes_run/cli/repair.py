@@ -19,8 +19,9 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     """Mend a run directory. Returns 1 when something is left that only the next run mends."""
     parser = Parser(
         "repair",
-        "Rebuild a missing or damaged journal from the batch files. What was there before is kept "
-        "beside it; failed entries cannot be rebuilt and become pending. Exit code 1: something is left.",
+        "Rebuild a missing or damaged journal from the batch files, and find lines again that something has "
+        "moved there. What was there before is kept beside it; failed entries cannot be rebuilt and become "
+        "pending. Exit code 1: something is left.",
     )
     parser.add_argument("run", metavar="RUN", help="a run directory")
     parser.add_argument("--json", action="store_true", help="as one JSON object")

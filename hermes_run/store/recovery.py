@@ -138,13 +138,14 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
 
 def _lines_in(journal: Journal, numbers: set[int]) -> list[tuple[int, Place]]:
     """(offset in the journal, place) of every line that some batch files should hold, each once."""
-    lines: dict[tuple[int, int], tuple[int, Place]] = {}
+    lines: dict[tuple[int, int, str], tuple[int, Place]] = {}
     for offset, _, place in read_places(Reading(journal.path)):
         if place.batch in numbers and place.length:
+            where = (place.batch, place.offset, place.line_hash)
             if place.status == LOST:
-                lines.pop((place.batch, place.offset), None)
+                lines.pop(where, None)
             else:
-                lines[place.batch, place.offset] = offset, place
+                lines[where] = offset, place
     return list(lines.values())
 
 

@@ -12,8 +12,8 @@ from hermes_run.core.trajectory import Status
 from hermes_run.dataset.plan import equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
-from hermes_run.store.batches import BatchReader, batch_numbers, batch_path, line_hash
-from hermes_run.store.disk import replacing, sync_folder
+from hermes_run.store.batches import BatchReader, batch_numbers
+from hermes_run.store.disk import replace_file, replacing
 from hermes_run.store.entry import LOST, JournalLine, decode_line, seal
 from hermes_run.store.journal import Journal, JournalView, Reading
 from hermes_run.store.judging import judge_again
@@ -21,6 +21,7 @@ from hermes_run.store.lines import adopted_line
 from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED
 from hermes_run.store.planfile import PlanFile, places_of, planned_rollouts, read_plan
+from hermes_run.store.rebuild import Rebuilt, pieces_of, rebuild
 from hermes_run.store.verify import forget_hashes, verify
 from hermes_run.store.writer import Checkpoint
 
@@ -56,10 +57,10 @@ def repair(run: Path) -> list[str]:
 
 def _has_a_line_of_ours(run: Path) -> bool:
     for number in batch_numbers(run):
-        for offset, text in _lines(batch_path(run, number)):
+        for piece in pieces_of(run, number):
             try:
-                adopted_line(text, number, offset, ())
-            except ValueError:
+                adopted_line(piece.text, number, piece.offset, ())
+            except (ValueError, RecursionError):
                 continue
             return True
     return False
@@ -93,46 +94,30 @@ def _rebuild_journal(run: Path) -> list[str]:
     path = run / layout.JOURNAL
     was_missing = not path.exists()
     known, dropped, is_sound = _sound_lines(path)
-    lines, adopted = list(known), 0
-    claimed = {(each.batch, each.offset): each for each in known if each.length}
-    lost = 0
-    for number in batch_numbers(run):
-        for offset, text in _lines(batch_path(run, number)):
-            entry = claimed.pop((number, offset), None)
-            if entry is not None and line_hash(text) == entry.line_hash:
-                continue
-            if entry is not None:
-                lost += 1
-                lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
-                continue
-            try:
-                _, found = adopted_line(text, number, offset, ())
-            except (ValueError, RecursionError):
-                continue
-            if split_key(found.key) is not None:
-                lines.append(found)
-                adopted += 1
-    for entry in claimed.values():
-        if entry.status != LOST:
-            lost += 1
-            lines.append(msgspec.structs.replace(entry, status=LOST, sum=""))
-    if is_sound and not (adopted or lost):
-        return []
-    lines.sort(key=lambda line: line.batch)  # of two lines of a key, the one in the later batch counts
-    aside = _write_journal(path, lines)
+    found = rebuild(run, known)
+    said = []
+    if found.aside:
+        kept = _count(found.aside, "piece")
+        said.append(f"no lines, or copies of some: {kept} of batch files, kept in .bad files beside them")
+    if is_sound and not found.is_changed:
+        return said
+    aside = _write_journal(path, found.lines)
     kept = f"; the old one is {aside}" if aside else ""
-    said = [f"{path}: written anew with {_count(len(lines), 'line')}{kept}"]
-    return [*said, *_account(adopted, lost, dropped, was_missing=was_missing)]
+    said.insert(0, f"{path}: written anew with {_count(len(found.lines), 'line')}{kept}")
+    return [*said, *_account(found, dropped, was_missing=was_missing)]
 
 
-def _account(adopted: int, lost: int, dropped: int, *, was_missing: bool) -> Iterator[str]:
-    if adopted:
-        found = _count(adopted, "trajectory", "trajectories")
-        yield f"without an entry, and adopted from the batch files: {found}"
-    if lost:
-        found = _count(lost, "trajectory", "trajectories")
+def _account(found: Rebuilt, dropped: int, *, was_missing: bool) -> Iterator[str]:
+    if found.moved:
+        moved = _count(found.moved, "trajectory", "trajectories")
+        yield f"moved or spelled otherwise, and found again: {moved}"
+    if found.adopted:
+        adopted = _count(found.adopted, "trajectory", "trajectories")
+        yield f"without an entry, and adopted from the batch files: {adopted}"
+    if found.lost:
+        lost = _count(found.lost, "trajectory", "trajectories")
         yield (
-            f"missing or damaged: {found}; such prompts are pending again, but for those that a later one "
+            f"missing or damaged: {lost}; such prompts are pending again, but for those that a later one "
             "replaced"
         )
     if was_missing:
@@ -169,22 +154,13 @@ def _sound_lines(path: Path) -> tuple[list[JournalLine], int, bool]:
     return sound, dropped, is_sound and reading.end == path.stat().st_size
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    with path.open("rb") as stream:
-        offset = 0
-        for line in stream:
-            yield offset, line.rstrip(b"\n")
-            offset += len(line)
-
-
 def _write_journal(path: Path, lines: list[JournalLine]) -> str:
     """Write it; the name of the file that the old one is kept in, "" where there was none."""
     aside = None
     if path.exists():
         number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.bad-{n}").exists())
         aside = path.with_name(f"{path.name}.bad-{number}")
-        aside.write_bytes(path.read_bytes())
-        sync_folder(path.parent)
+        replace_file(aside, path.read_bytes())
     before = ""
     with replacing(path) as write:
         for line in lines:

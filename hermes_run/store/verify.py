@@ -67,19 +67,16 @@ def _places(run: Path) -> Iterator[Place]:
 def _of_lines(run: Path, view: JournalView) -> list[str]:
     """Every trajectory line against its entry, and every byte of the batch files against all entries."""
     found: list[str] = []
-    covered: dict[int, set[tuple[int, int]]] = {}
-    written_off: set[tuple[int, int]] = set()
-    places: dict[tuple[int, int], Place] = {}
+    places: dict[tuple[int, int, str], Place] = {}
     for place in _places(run):
-        where = (place.batch, place.offset)
-        covered.setdefault(place.batch, set()).add((place.offset, place.length))
+        where = (place.batch, place.offset, place.line_hash)
         if place.status == LOST:
-            written_off.add(where)
+            places.pop(where, None)
         else:
             places[where] = place
     with BatchReader(run) as reader:
-        for where, place in places.items():
-            if where not in written_off and reader.read(place) is None:
+        for place in places.values():
+            if reader.read(place) is None:
                 path = batch_path(run, place.batch)
                 found.append(f"{path}: the line of {place.key} at byte {place.offset} is missing or damaged")
         for entry in view.entries():
@@ -88,14 +85,15 @@ def _of_lines(run: Path, view: JournalView) -> list[str]:
                 found.append(f"{view.path}: the hash of {entry.key} is not that of its trajectory")
             elif line is not None:
                 found += artifact_damages(run, line)
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for place in places.values():
+        spans.setdefault(place.batch, []).append((place.offset, place.length))
     for number in batch_numbers(run):
-        spans = sorted(covered.get(number, ()))
-        written = {offset for batch, offset in written_off if batch == number}
-        found += _uncovered(batch_path(run, number), spans, written)
+        found += _uncovered(batch_path(run, number), sorted(spans.get(number, ())))
     return found
 
 
-def _uncovered(path: Path, spans: list[tuple[int, int]], written_off: set[int]) -> list[str]:
+def _uncovered(path: Path, spans: list[tuple[int, int]]) -> list[str]:
     """Bytes of a batch file that no entry points to, and that are not kept in its .bad file."""
     data, bad = path.read_bytes(), path.with_name(f"{path.name}.bad")
     aside = bad.read_bytes() if bad.exists() else b""
@@ -105,9 +103,8 @@ def _uncovered(path: Path, spans: list[tuple[int, int]], written_off: set[int]) 
         if gap and gap not in aside:
             found.append(f"{path}: {len(gap)} bytes from byte {end} on belong to no entry")
         end = max(end, offset + length)
-        if length and offset not in written_off and data[end : end + 1] != b"\n":
+        if length and data[end : end + 1] != b"\n":
             found.append(f"{path}: the line at byte {offset} has no end")
-        end += 1
     return found
 
 
