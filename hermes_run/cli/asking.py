@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from hermes_run.cli.progress import Quiet
     from hermes_run.runner.pilot import Confirm
 
-TOO_FEW = "no forecast: of fewer than three rollouts nothing can be said"
-
 
 def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
     """A forecast (`runner.forecast`) as lines: what is expected, and the interval of 19 in 20 cases."""
@@ -48,7 +46,8 @@ def asker(observer: Quiet, *, yes: bool) -> Confirm:
     async def ask(forecast: dict[str, Any] | None) -> bool:
         observer.pause()
         try:
-            complain("\n".join(forecast_lines(forecast) or [TOO_FEW]))
+            if lines := forecast_lines(forecast):
+                complain("\n".join(lines))
             return yes or await confirmed("run the rest?")
         finally:
             observer.resume()

@@ -1,19 +1,23 @@
 """What the rest of a run will come to: from rollouts that are over, of this run or of an earlier one.
 
 Each figure is a mean times the rollouts that are left, with the interval in which it falls in 19 of 20
-cases if those that are left are like those that are over (the prediction interval of a sum, by the
-normal distribution: m N ± 1.96 s sqrt(N + N²/n)).
+cases if those that are left are like those that are over (the prediction interval of a sum, by Student's
+distribution: m N ± t s sqrt(N + N²/n)). A single one says nothing of how much they differ: it is taken to
+be as much as it came to.
 """
 
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.journal import JournalView
+from hermes_run.store.manifest import read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +26,15 @@ if TYPE_CHECKING:
     from hermes_run.core.messages import Usage
     from hermes_run.dataset.plan import Plan
     from hermes_run.spec.model import Spec
+    from hermes_run.store.entry import Entry
 
-_Z = 1.96
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Of 1, 2, … degrees of freedom; then two steps to the normal distribution's."""
+_T_UP_TO_40, _Z = 2.09, 1.96
 _MOST_READ = 20_000
 """Entries: more would change nothing that the interval does not hide."""
-_FEWEST = 3
-"""Rollouts: of fewer nothing is said of how much they differ."""
+_ENOUGH = 3
+"""Rollouts: a run that has fewer is forecast from only where no other one has more."""
 
 
 @dataclass(slots=True)
@@ -45,14 +52,22 @@ class Sample:
         self.squares += value * value
 
     def rest(self, left: int) -> dict[str, float] | None:
-        """`{expected, low, high}` of the sum over `left` more; None of fewer than three rollouts."""
-        if self.count < _FEWEST:
+        """`{expected, low, high}` of the sum over `left` more; None of nothing."""
+        if not self.count:
             return None
         mean = self.total / self.count
-        variance = max(0.0, self.squares - self.count * mean * mean) / (self.count - 1)
-        margin = _Z * math.sqrt(variance * (left + left * left / self.count))
+        freedom = max(1, self.count - 1)
+        spread = max(0.0, self.squares - self.count * mean * mean) if self.count > 1 else mean * mean
+        variance = spread / freedom
+        margin = _student(freedom) * math.sqrt(variance * (left + left * left / self.count))
         expected = mean * left
         return {"expected": expected, "low": max(0.0, expected - margin), "high": expected + margin}
+
+
+def _student(freedom: int) -> float:
+    if freedom <= len(_T):
+        return _T[freedom - 1]
+    return _T_UP_TO_40 if freedom <= 40 else _Z
 
 
 @dataclass(slots=True)
@@ -81,13 +96,18 @@ class Experience:
         if seconds is not None:
             self.seconds.add(seconds)
 
+    def count(self, entry: Entry, seconds: float | None) -> None:
+        """Take in an entry, unless no model was asked."""
+        if entry.api_calls:
+            self.add(entry.usage, entry.api_calls, seconds)
+
     def forecast(self, left: int, workers: int) -> dict[str, Any] | None:
-        """What `left` more rollouts will come to; None of fewer than three that are over.
+        """What `left` more rollouts will come to; None when none is over.
 
         `calls`, `tokens`, `cost` (USD) and `seconds` (of wall clock, with `workers` at a time), each
         `{expected, low, high}`, or None where nothing is known.
         """
-        if self.rollouts < _FEWEST:
+        if not self.rollouts:
             return None
         seconds = self.seconds.rest(left)
         at_a_time = max(1, min(workers, left))
@@ -114,11 +134,14 @@ def experience_of(spec: Spec, plan: Plan, view: JournalView) -> Experience | Non
     An earlier one has the same dataset, and stands under `output.dir`.
     """
     own = spec.output.dir / spec.run_name
-    of_own = (_gathered(str(own), view),) if view.lines else ()
+    of_own = (_of_journal(str(own), view),) if view.lines else ()
+    best: Experience | None = None
     for found in chain(of_own, map(_read, _others(own, plan))):
-        if found is not None and found.rollouts >= _FEWEST:
+        if found.rollouts >= _ENOUGH:
             return found
-    return None
+        if found.rollouts and (best is None or found.rollouts > best.rollouts):
+            best = found
+    return best
 
 
 def _others(own: Path, plan: Plan) -> Iterator[Path]:
@@ -130,20 +153,25 @@ def _others(own: Path, plan: Plan) -> Iterator[Path]:
             yield path.parent
 
 
-def _read(folder: Path) -> Experience | None:
-    journal = folder / layout.JOURNAL
-    if not journal.is_file():
-        return None
-    view = JournalView(journal)
-    try:
-        return _gathered(str(folder), view)
-    finally:
-        view.close()
+def _read(folder: Path) -> Experience:
+    """Of a run directory: its journal, else its manifest, which knows no times."""
+    journal, manifest = folder / layout.JOURNAL, folder / layout.MANIFEST
+    if journal.is_file():
+        view = JournalView(journal)
+        try:
+            return _of_journal(str(folder), view)
+        finally:
+            view.close()
+    found = Experience(str(folder))
+    if manifest.is_file():
+        with suppress(UsageError):  # damaged: no reason for this run to stop
+            for entry in islice(read_manifest(manifest), _MOST_READ):
+                found.count(entry, None)
+    return found
 
 
-def _gathered(source: str, view: JournalView) -> Experience:
+def _of_journal(source: str, view: JournalView) -> Experience:
     found = Experience(source)
     for entry in map(view.at, view.fold.offsets(_MOST_READ)):
-        if entry.api_calls:
-            found.add(entry.usage, entry.api_calls, entry.duration_s)
+        found.count(entry, entry.duration_s)
     return found

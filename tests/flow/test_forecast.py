@@ -48,6 +48,15 @@ def test_a_pilot_runs_its_rollouts_shows_the_forecast_and_stops_where_nobody_can
     lab.assert_sound()
 
 
+@pytest.mark.parametrize(("count", "interval"), [("1", "(0 to 183)"), ("2", "(12 to 12)")])
+def test_of_a_small_pilot_the_interval_is_as_wide_as_little_is_known(
+    server: ModelServer, tmp_path: Path, count: str, interval: str
+) -> None:
+    lab = lab_at(server, tmp_path, prompts=int(count) + 4)
+    assert interval in lab.run("--pilot", count, "-q").err
+    assert len(server.requests) == 3 * int(count)
+
+
 def test_yes_goes_on_unasked(server: ModelServer, tmp_path: Path) -> None:
     lab = lab_at(server, tmp_path)
     done = lab.run("--pilot", "3", "--yes")
@@ -104,6 +113,9 @@ def test_a_dry_run_forecasts_from_the_run_itself_or_from_an_earlier_one_of_the_s
     assert other["source"].endswith("data/r")
     assert other["calls"]["expected"] == 30
     assert "forecast of 10 rollouts" in lab.run("--dry-run").out
+    (tmp_path / "data/r/journal.jsonl").unlink()  # as where only what lives in git is kept
+    kept = lab.run("--dry-run", "--json").json()["forecast"]
+    assert kept == other | {"seconds": None}
     lab.write_prompts("another dataset")
     assert lab.run("--dry-run", "--json").json()["forecast"] is None
 
