@@ -94,9 +94,10 @@ ENGINES: dict[str, Row] = {
 
 
 def did_you_mean(name: str, known: Iterable[str], nearness: float = 0.6) -> str:
-    """`; did you mean "x"?`, or "" when nothing is near: 1.0 is equal, 0.0 nothing in common."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=nearness)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    """`; did you mean "x"?`, or "" when nothing is near: 1.0 is equal but for case, 0.0 nothing in common."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=nearness)
+    return f'; did you mean "{names[near[0]]}"?' if near else ""
 
 
 def which_are_known(name: str, known: Iterable[str]) -> str:

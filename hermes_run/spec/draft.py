@@ -52,12 +52,15 @@ class Draft:
             return None
         return absolute(node.place.source.folder, node.value)
 
+    def is_in_file(self, path: KeyPath) -> bool:
+        """Whether the value at `path` is not written on the command line."""
+        node = self.tree.find(path)
+        return node is None or node.place.source.is_file
+
     def file_at(self, path: KeyPath, what: str) -> Path | None:
         """As `path_at`, noting a mistake when it is no readable file. `what` is for the message."""
         found = self.path_at(path)
-        node = self.tree.find(path)
-        is_in_file = node is None or node.place.source.is_file
-        problem = "" if found is None else file_problem(found, is_in_file=is_in_file)
+        problem = "" if found is None else file_problem(found, is_in_file=self.is_in_file(path))
         if problem:
             self.note(path, f"{what} {problem}")
             return None
@@ -75,9 +78,7 @@ def file_problem(path: Path, *, is_in_file: bool = True) -> str:
     try:
         kind = os.stat(path).st_mode  # noqa: PTH116 - Path.exists() hides names that no file can have
     except (FileNotFoundError, NotADirectoryError):
-        hint = nearest_file(path)
-        start = "the folder of the file they are in" if is_in_file else "the working directory here"
-        return f"{name} does not exist{hint}; paths count from {start}"
+        return f"{name} does not exist{nearest_file(path)}; {counted_from(is_in_file=is_in_file)}"
     except (OSError, ValueError) as error:
         return f"{name} cannot be found: {getattr(error, 'strerror', None) or error}; check the path"
     if stat.S_ISDIR(kind):
@@ -85,3 +86,9 @@ def file_problem(path: Path, *, is_in_file: bool = True) -> str:
     if not stat.S_ISREG(kind):
         return f"{name} is no regular file; name one"
     return "" if os.access(path, os.R_OK) else f"{name} cannot be read; check its permissions"
+
+
+def counted_from(*, is_in_file: bool) -> str:
+    """Where paths begin that are written in a file, or on the command line: the end of a message."""
+    start = "the folder of the file they are in" if is_in_file else "the working directory here"
+    return f"paths count from {start}"

@@ -10,6 +10,7 @@ from hermes_run.core.images import is_local, plain_reference
 from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 from hermes_run.errors import UnknownName
+from hermes_run.spec.draft import counted_from
 from hermes_run.spec.endpoint import dialect_of
 from hermes_run.spec.keys_and_hosts import (
     Address,
@@ -62,7 +63,7 @@ def check_reuse(draft: Draft) -> None:
             draft.note(
                 ("reuse", at),
                 f"{shown_path(run)} is no run directory (it has no journal.jsonl); "
-                "paths count from the folder of the file they are in",
+                f"{counted_from(is_in_file=draft.is_in_file(('reuse', at)))}",
             )
 
 

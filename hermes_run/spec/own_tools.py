@@ -63,9 +63,9 @@ def split_reference(text: str) -> tuple[str, str]:
     return file, function
 
 
-def read_own_tool(path: Path, function: str, *, host: bool) -> OwnTool:
-    """A tool from the source of a file. Raises Mistaken with all that is wrong with it."""
-    problem = file_problem(path)
+def read_own_tool(path: Path, function: str, *, host: bool, is_in_file: bool = True) -> OwnTool:
+    """A tool from the source of a file, named in a spec or on the command line. Raises Mistaken."""
+    problem = file_problem(path, is_in_file=is_in_file)
     if problem:
         raise Mistaken(problem)
     source = _text(path)
@@ -106,7 +106,8 @@ def check_own_tools(draft: Draft) -> None:
         path = ("tools", "custom", at)
         try:
             file, function = split_reference(text)
-            read_own_tool(absolute(place.source.folder, file), function, host=host)
+            source = place.source
+            read_own_tool(absolute(source.folder, file), function, host=host, is_in_file=source.is_file)
         except Mistaken as why:
             for line in str(why).splitlines():
                 draft.note(path, line)

@@ -42,4 +42,6 @@ def test_a_module_of_ours_that_is_missing_is_a_bug_and_no_missing_extra(row: Row
 
 def test_a_hint_is_given_only_when_something_is_near() -> None:
     assert did_you_mean("wokers", ["workers", "samples"]) == '; did you mean "workers"?'
+    assert did_you_mean("HIGH", ["low", "high"]) == '; did you mean "high"?'
+    assert did_you_mean("readme.md", ["README.md"]) == '; did you mean "README.md"?'
     assert did_you_mean("zzz", ["workers", "samples"]) == ""

@@ -63,6 +63,30 @@ def test_a_path_on_the_command_line_counts_from_the_working_directory(folder: Pa
     assert found.endswith("does not exist; paths count from the working directory here")
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "dataset.path=nope.jsonl",
+        "distribution=nope.yaml",
+        "agent.prefill_messages_file=nope.json",
+        "reuse=[nope]",
+        'tools.custom=["nope.py:f"]',
+        'tools.custom=[{tool: "nope.py:f"}]',
+    ],
+)
+def test_a_missing_file_is_told_with_where_its_path_counts_from(folder: Path, key: str) -> None:
+    (told,) = mistakes(folder, REQUIRED, sets=[key])
+    assert "paths count from the working directory here" in told
+    name, _, value = key.partition("=")
+    for part in reversed(name.split(".")):
+        value = f"{{{part}: {value}}}"
+    layer = write(folder, value[1:-1], "layer.yaml")
+    written = REQUIRED.replace("dataset: {path: rows.jsonl}\n", "") if "dataset" in key else REQUIRED
+    (told,) = mistakes(folder, f"extends: {layer.name}\n{written}")
+    assert told.startswith("layer.yaml:1:")
+    assert "paths count from the folder of the file they are in" in told
+
+
 # ------------------------------------------------------------------ the model
 
 MODEL = [
