@@ -33,6 +33,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _PICTURE = re.compile(r"https?://[^\s]+\Z|data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*\Z")
 _SHOWN_CHARS = 60
 """How much of a row's own text its error quotes."""
+_MOST_COLUMNS = 8
 
 
 class BadRow(ValueError):
@@ -166,6 +167,9 @@ def _prompt(row: dict[str, Any], field: str) -> str:
             )
     near = [name for name in row if len(name) <= _SHOWN_CHARS and name.isprintable()]
     hint = did_you_mean(field, near)
+    if near and not hint:
+        more = ", …" if len(row) > _MOST_COLUMNS else ""
+        hint = f"; its columns: {', '.join(near[:_MOST_COLUMNS])}{more}"
     raise BadRow(f'it has no "{field}"{hint} (dataset.prompt_field names the column that holds it)')
 
 

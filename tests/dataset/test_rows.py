@@ -187,6 +187,11 @@ def test_halves_of_a_character_are_joined_or_replaced_reversibly() -> None:
         (b'{"prompt": {"a":1}}', '"prompt" is an object'),
         (b"{}", 'it has no "prompt"'),
         (b'{"promt": "x"}', 'did you mean "promt"?'),
+        (b'{"question": "x", "id": 1}', "; its columns: question, id (dataset.prompt_field"),
+        (
+            b"{%s}" % b",".join(b'"c%d": 1' % n for n in range(99)),
+            "its columns: c0, c1, c2, c3, c4, c5, c6, c7, … (",
+        ),
         (b'{"messages": [{"role": "user", "content": "x"}]}', 'it has "messages" and no "prompt"'),
         (b'{"conversations": [{"from": "system", "value": "x"}]}', 'it has "conversations" and no "prompt"'),
         (b"# a comment", "it is no JSON: "),
