@@ -201,7 +201,11 @@ def _plan_text(plan: dict[str, Any]) -> str:
         lines += ["toolsets", columns((name, number(count)) for name, count in plan["toolsets"].items())]
     lines += ["backends", columns((name,) for name in plan["backends"])]
     if plan["images"]:
-        found = {True: "here", False: "not here", None: "unknown: its backend does not answer, see hermes-run doctor"}
+        found = {
+            True: "here",
+            False: "not here",
+            None: "unknown: its backend does not answer, see hermes-run doctor",
+        }
         lines += ["images", columns((image, found[is_here]) for image, is_here in plan["images"].items())]
     lines += forecast_lines(plan["forecast"])
     return "\n".join(lines)
