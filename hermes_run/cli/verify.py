@@ -24,8 +24,10 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     arguments = parser.parse(words)
     path = run_path(arguments.run)
 
-    from hermes_run.store import inspect
+    from hermes_run.store import inspect, layout
 
+    if path.is_dir() and layout.is_locked(path):
+        complain(f"warning: {path}: a run is going on there; checked as far as it is")
     damages = inspect.verify(path)
     if arguments.json:
         say(as_json({"sound": not damages, "damages": damages}))

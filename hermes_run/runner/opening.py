@@ -15,13 +15,13 @@ from hermes_run.runner.resources import make_filters
 from hermes_run.runner.snapshot import Snapshot, remembered
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
+from hermes_run.store.checkpoint import forget_hashes
 from hermes_run.store.disk import remove_stale
 from hermes_run.store.journal import Journal
 from hermes_run.store.judging import judge_again
 from hermes_run.store.planfile import write_plan
 from hermes_run.store.recovery import recover
 from hermes_run.store.reusing import Reuse
-from hermes_run.store.verify import forget_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

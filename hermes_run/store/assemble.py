@@ -32,6 +32,7 @@ from hermes_run.quality.statistics import Statistics, describe, glance, spent
 from hermes_run.store import layout
 from hermes_run.store.artifacts import copy_artifacts
 from hermes_run.store.batches import batch_path, line_hash
+from hermes_run.store.checkpoint import sealed
 from hermes_run.store.disk import Appender, replace_file, replacing, sync_folder
 from hermes_run.store.entry import (
     JUDGED,
@@ -362,7 +363,7 @@ class Assembly:
                 if (self.folder / name).is_file()
             },
         }
-        replace_file(self.folder / layout.CHECKPOINT, msgspec.json.encode(content) + b"\n")
+        replace_file(self.folder / layout.CHECKPOINT, sealed(content))
 
 
 def _now() -> str:

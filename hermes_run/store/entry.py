@@ -132,7 +132,11 @@ def next_sum(raw: bytes, before: int) -> int:
 def seal(line: JournalLine, before: str) -> tuple[bytes, str]:
     """The bytes of a journal line (no newline) and its sum, given the sum of the line before."""
     body = encode(line)
-    body = body[: body.rindex(_SUM)]
+    return seal_body(body[: body.rindex(_SUM)], before)
+
+
+def seal_body(body: bytes, before: str = "") -> tuple[bytes, str]:
+    """The same of a JSON object's bytes without its closing brace."""
     total = chain(body, before)
     return body + _SUM + total.encode() + b'"}', total
 

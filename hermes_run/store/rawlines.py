@@ -19,6 +19,7 @@ from hermes_run.core.text import command_line
 from hermes_run.errors import JournalDamaged, UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
+from hermes_run.store.checkpoint import read_checkpoint
 from hermes_run.store.entry import Entry, decode_entry, encode_lines, split_line, to_entry
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import STATUSES, manifest_of, refuse_status
@@ -141,7 +142,7 @@ def _place(line: bytes, where: Path | str) -> str:
 
 def fresh_manifest(run: Path) -> Path | None:
     """The manifest of a run directory when it is known to be the fold of its journal, else None."""
-    files = layout.read_json(run / layout.CHECKPOINT).get("files")
+    files = read_checkpoint(run).get("files")
     path, journal = run / layout.MANIFEST, run / layout.JOURNAL
     if not isinstance(files, dict) or not path.is_file() or not journal.is_file():
         return None

@@ -13,6 +13,7 @@ from hermes_run.dataset.plan import equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.batches import BatchReader, batch_numbers
+from hermes_run.store.checkpoint import forget_hashes, read_checkpoint
 from hermes_run.store.disk import replace_file, replacing
 from hermes_run.store.entry import LOST, JournalLine, decode_line, seal
 from hermes_run.store.journal import Journal, JournalView, Reading
@@ -22,7 +23,7 @@ from hermes_run.store.manifest import write_manifest
 from hermes_run.store.merge import MERGED
 from hermes_run.store.planfile import PlanFile, places_of, planned_rollouts, read_plan
 from hermes_run.store.rebuild import Rebuilt, pieces_of, rebuild
-from hermes_run.store.verify import forget_hashes, verify
+from hermes_run.store.verify import damages_of
 from hermes_run.store.writer import Checkpoint
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ def repair(run: Path) -> list[str]:
     if not (run / layout.JOURNAL).exists() and not _has_a_line_of_ours(run):
         raise UsageError(f"{run}: no journal, and no batch file with a line of ours: nothing to repair from")
     with layout.locked(run):
-        damages = verify(run)
-        if not damages:
+        has_journal = (run / layout.JOURNAL).exists()
+        if has_journal and not damages_of(run, is_going_on=False):
             return []
         done = _rebuild_journal(run)
         _judge(run)
@@ -186,7 +187,7 @@ def _rewrite_derived(run: Path) -> list[str]:
                 line = reader.read(entry) if entry and entry.length and entry.status in MERGED else None
                 if line is not None:
                     write(line + b"\n")
-        if not layout.read_json(run / layout.CHECKPOINT):
+        if not read_checkpoint(run):
             _write_checkpoint(run, view, plan, keys)
             said.append(f"{run / layout.CHECKPOINT}: written anew")
     finally:

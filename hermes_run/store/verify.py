@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
 import xxhash
 
 from hermes_run.core.text import command_line
@@ -16,7 +15,7 @@ from hermes_run.formats.record import decode_record
 from hermes_run.store import layout
 from hermes_run.store.artifacts import damages as artifact_damages
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path
-from hermes_run.store.disk import replace_file
+from hermes_run.store.checkpoint import read_checkpoint
 from hermes_run.store.entry import LOST, Place, encode, to_entry
 from hermes_run.store.journal import JournalView, Reading, read_places
 from hermes_run.store.manifest import read_manifest
@@ -32,7 +31,7 @@ def verify(run: Path) -> list[str]:
     """All damages of a run directory (or manifest file), one line each; empty when it is sound.
 
     Nothing is changed. A torn last line of the journal is no damage (the next run cuts it off) unless
-    the run had ended.
+    the run had ended. Of a run that is going on, what it is writing just now is not judged.
     """
     if not run.is_dir():
         return _of_manifest(run)
@@ -41,12 +40,23 @@ def verify(run: Path) -> list[str]:
     journal = run / layout.JOURNAL
     if not journal.exists():
         return [f"{journal}: missing; rebuild it: {command_line('repair', run)}"]
+    found = damages_of(run, is_going_on=layout.is_locked(run))
+    if found and layout.is_locked(run):  # it may have begun meanwhile
+        found = damages_of(run, is_going_on=True)
+    return found
+
+
+def damages_of(run: Path, *, is_going_on: bool) -> list[str]:
+    """The damages of a run directory that has a journal."""
+    journal = run / layout.JOURNAL
     view = JournalView(journal)
     try:
         found = [f"{journal}: at byte {each.offset} a line {each.what}" for each in view.damages]
         if not found:
-            found += _of_lines(run, view)
-        return found + _of_derived(run, view) + _of_ledger(run, view)
+            found += _of_lines(run, view, is_going_on=is_going_on)
+        if not is_going_on:
+            found += _of_derived(run, view)
+        return found + _of_ledger(run, view, is_going_on=is_going_on)
     finally:
         view.close()
 
@@ -64,7 +74,7 @@ def _places(run: Path) -> Iterator[Place]:
     return (place for _, _, place in read_places(Reading(run / layout.JOURNAL)) if place.length)
 
 
-def _of_lines(run: Path, view: JournalView) -> list[str]:
+def _of_lines(run: Path, view: JournalView, *, is_going_on: bool) -> list[str]:
     """Every trajectory line against its entry, and every byte of the batch files against all entries."""
     found: list[str] = []
     places: dict[tuple[int, int, str], Place] = {}
@@ -89,16 +99,19 @@ def _of_lines(run: Path, view: JournalView) -> list[str]:
     for place in places.values():
         spans.setdefault(place.batch, []).append((place.offset, place.length))
     for number in batch_numbers(run):
-        found += _uncovered(batch_path(run, number), sorted(spans.get(number, ())))
+        found += _uncovered(batch_path(run, number), sorted(spans.get(number, ())), is_going_on=is_going_on)
     return found
 
 
-def _uncovered(path: Path, spans: list[tuple[int, int]]) -> list[str]:
-    """Bytes of a batch file that no entry points to, and that are not kept in its .bad file."""
+def _uncovered(path: Path, spans: list[tuple[int, int]], *, is_going_on: bool) -> list[str]:
+    """Bytes of a batch file that no entry points to, and that are not kept in its .bad file.
+
+    In a run that is going on, the entries of those at the end may not be written yet.
+    """
     data, bad = path.read_bytes(), path.with_name(f"{path.name}.bad")
     aside = bad.read_bytes() if bad.exists() else b""
     found, end = [], 0
-    for offset, length in [*spans, (len(data), 0)]:
+    for offset, length in spans if is_going_on else [*spans, (len(data), 0)]:
         gap = data[end:offset].strip()
         if gap and gap not in aside:
             found.append(f"{path}: {len(gap)} bytes from byte {end} on belong to no entry")
@@ -110,7 +123,7 @@ def _uncovered(path: Path, spans: list[tuple[int, int]]) -> list[str]:
 
 def _of_derived(run: Path, view: JournalView) -> list[str]:
     """The files that were derived when the run last ended, against their hashes and the fold."""
-    checkpoint: dict[str, Any] = layout.read_json(run / layout.CHECKPOINT)
+    checkpoint = read_checkpoint(run)
     files = checkpoint.get("files")
     if not isinstance(files, dict) or not files:
         was_written = (run / layout.CHECKPOINT).exists() or (run / layout.STATISTICS).exists()
@@ -120,8 +133,9 @@ def _of_derived(run: Path, view: JournalView) -> list[str]:
     found = []
     for name, expected in files.items():
         if name == "journal_bytes":
-            if view.reading.end != expected:
-                found.append(f"{view.path}: {view.reading.end} bytes, {expected} when the run ended")
+            size = view.reading.end + view.torn
+            if size != expected:
+                found.append(f"{view.path}: {size} bytes, {expected} when the run ended")
         elif not (run / name).is_file():
             found.append(f"{run / name}: missing; running the spec again writes it anew")
         elif hash_file(run / name) != expected:
@@ -137,7 +151,7 @@ def _against_fold(run: Path, view: JournalView) -> list[str]:
     return []
 
 
-def _of_ledger(run: Path, view: JournalView) -> list[str]:
+def _of_ledger(run: Path, view: JournalView, *, is_going_on: bool) -> list[str]:
     """Completed + partial + discarded + failed + invalid + pending = rows x samples, here and as written."""
     try:
         plan, keys = read_plan(run)
@@ -153,9 +167,9 @@ def _of_ledger(run: Path, view: JournalView) -> list[str]:
     found = []
     if planned + invalid != plan.total or sum(counts.values()) != planned:
         found.append(f"{run / layout.PLAN}: {planned} planned + {invalid} invalid are not {plan.total}")
-    checkpoint = layout.read_json(run / layout.CHECKPOINT)
+    checkpoint = read_checkpoint(run)
     statistics = layout.read_json(run / layout.STATISTICS)
-    if not checkpoint.get("files") or not statistics:
+    if is_going_on or not checkpoint.get("files") or not statistics:
         return found
     expected = {each.value: counts[each.value] for each in Status}
     expected |= {"invalid": invalid, "pending": counts["pending"]}
@@ -177,11 +191,3 @@ def hash_file(path: Path) -> str:
         while block := stream.read(1 << 20):
             hasher.update(block)
     return hasher.hexdigest()
-
-
-def forget_hashes(run: Path) -> None:
-    """Before a run changes what is derived: checkpoint.json vouches for nothing until it ends."""
-    path = run / layout.CHECKPOINT
-    content = layout.read_json(path)
-    if content.get("files"):
-        replace_file(path, msgspec.json.encode(content | {"files": {}}) + b"\n")

@@ -12,6 +12,7 @@ from hermes_run.core.trajectory import Status
 from hermes_run.store import layout
 from hermes_run.store.artifacts import write_artifacts
 from hermes_run.store.batches import batch_path
+from hermes_run.store.checkpoint import sealed
 from hermes_run.store.disk import Appender, replace_file
 from hermes_run.store.lines import failed_line, kept_line
 
@@ -105,7 +106,7 @@ class Writer:
 
 
 class Checkpoint:
-    """`checkpoint.json`: derived, for people and for tools that know the predecessor's."""
+    """What `checkpoint.json` says, and when it is written."""
 
     def __init__(self, folder: Path, run_name: str, samples: int) -> None:
         self._path = folder / layout.CHECKPOINT
@@ -142,7 +143,7 @@ class Checkpoint:
             "last_updated": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime()),
             "files": self.files,
         }
-        data = msgspec.json.encode(content) + b"\n"
+        data = sealed(content)
         self._is_stale = False
 
         def write() -> None:

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_run.store import layout
+from hermes_run.store.checkpoint import forget_hashes
+from hermes_run.store.inspect import verify
 from hermes_run.store.journal import Journal
 from tests.flow.lab import Lab
 
@@ -356,3 +359,39 @@ def test_a_batch_whose_end_was_written_off_is_looked_through_once(lab: Lab) -> N
     batch.unlink()
     assert "2 trajectories are missing or torn" in resume(lab)
     assert "missing" not in resume(lab)
+
+
+def test_what_a_run_is_writing_just_now_is_no_damage(lab: Lab) -> None:
+    """A line without its entry, half of another, and of an entry: the run that holds the lock goes on."""
+    batch, journal = lab.run_dir / "batch_0.jsonl", lab.run_dir / "journal.jsonl"
+    line = lines_of(batch)[0].replace(b'"key":"', b'"key":"ffff', 1)
+    with layout.locked(lab.run_dir):
+        forget_hashes(lab.run_dir)
+        for path, data in ((batch, line + line[:99]), (journal, lines_of(journal)[0][:99])):
+            with path.open("ab") as stream:
+                stream.write(data)
+        found = lab.call("verify", str(lab.run_dir))
+        assert found.code == 0, found.err
+        assert "a run is going on there" in found.err
+        batch.write_bytes(damage_middle(batch.read_bytes()))
+        assert lab.call("verify", str(lab.run_dir)).code == 1
+    assert "belong to no entry" in lab.call("verify", str(lab.run_dir)).err
+
+
+def test_bytes_after_the_journal_of_an_ended_run_are_damage(lab: Lab) -> None:
+    with (lab.run_dir / "journal.jsonl").open("ab") as stream:
+        stream.write(b"\0" * 50)
+    found = lab.call("verify", str(lab.run_dir))
+    assert found.code == 1
+    assert "when the run ended" in found.err
+    resume(lab)
+
+
+def test_a_flipped_byte_in_the_checkpoint_is_found_wherever_it_is(lab: Lab) -> None:
+    path = lab.run_dir / "checkpoint.json"
+    data = path.read_bytes()
+    assert verify(lab.run_dir) == []
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert any("checkpoint.json" in damage for damage in verify(lab.run_dir)), (at, data[at])
+    resume(lab)
