@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from hermes_run.core.messages import Assistant, Message, Reply, System, ToolCall, ToolResult, Usage, User
 from hermes_run.core.trajectory import StopReason, ToolCount
-from hermes_run.errors import ContextExceeded, EnvironmentStop, ProviderError
+from hermes_run.errors import ContextExceeded, ProviderError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -105,7 +104,7 @@ class Rollout:
             except ProviderError as error:
                 self.spend(error.usage)  # the outcome adds it to the rollout's
                 raise
-            except (asyncio.CancelledError, EnvironmentStop):
+            except BaseException:  # it was cancelled, or the run stops
                 self._use(self.chat.unsettled)
                 raise
             self._take(reply)

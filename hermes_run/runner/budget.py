@@ -2,7 +2,8 @@
 
 What a rollout may come to is the most that one has come to so far (in this run, before its resumes,
 too), at least its own limit (`limits.prompt_cost`, `limits.prompt_tokens`) where there is one, and the
-call that passes it. Before anything is known one rollout runs alone. So the run ends within its budget
+call that passes it. Before anything is known one rollout runs alone, if what it is asked does not cost
+more by itself. So the run ends within its budget
 unless a rollout comes to more than every one before it; with a limit of its own only its last call can.
 
 Calls that did not tell their amount (a reply that broke off has no bill) are taken to come to what the
@@ -22,7 +23,7 @@ from hermes_run.core.messages import Usage
 from hermes_run.errors import BudgetStop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from hermes_run.core.task import PromptTask
     from hermes_run.spec.model import LimitsSpec
@@ -126,7 +127,9 @@ class Cap:
 
     def amount(self, value: float) -> str:
         """For people."""
-        return f"{value:,.4f} USD" if self.unit == "USD" else f"{value:,.0f} tokens"
+        if self.unit != "USD":
+            return f"{value:,.0f} tokens"
+        return f"{value:,.4f} USD" if value >= 0.001 or not value else f"{value:.2g} USD"
 
 
 class Budget:
@@ -137,6 +140,7 @@ class Budget:
         before: what the run has used before, over all its processes.
         largest: the most that one rollout came to before: (USD, tokens).
         ledger: where what calls use is written down at once; None without a total limit.
+        least: what a rollout's first call takes at least: (USD, tokens).
     """
 
     def __init__(
@@ -145,7 +149,9 @@ class Budget:
         before: Usage | None = None,
         largest: tuple[float, float] = (0.0, 0.0),
         ledger: Spending | None = None,
+        least: Callable[[PromptTask], tuple[float, float]] = lambda _: (0.0, 0.0),
     ) -> None:
+        self._least = least
         self._ledger = ledger
         self._in_flight: list[Purse] = []
         self._changed = asyncio.Condition()
@@ -162,7 +168,7 @@ class Budget:
         purse = Purse(task, self)
         if self._caps:
             async with self._changed:
-                while (obstacle := self._obstacle()) is not None:
+                while (obstacle := self._obstacle(task)) is not None:
                     if not self._in_flight:
                         raise BudgetStop(obstacle)
                     await self._changed.wait()
@@ -192,8 +198,8 @@ class Budget:
         for cap in self._caps:
             cap.settle(purse.used, is_cut=purse.is_cut)
 
-    def _obstacle(self) -> str | None:
-        """Why no rollout can begin now; None when one can."""
+    def _obstacle(self, task: PromptTask) -> str | None:
+        """Why no rollout can begin now; None when this one can."""
         for cap in self._caps:
             if cap.is_unknown:
                 return self._why_unknown(cap)
@@ -204,6 +210,9 @@ class Budget:
             if estimate is None:
                 if self._in_flight or cap.spent >= cap.limit:
                     return self._why_full(cap, 0.0)
+                least = self._least(task)[cap.unit != "USD"]
+                if cap.spent + least > cap.limit:
+                    return self._why_too_small(cap, least)
                 continue
             reserved = sum(max(used, estimate) for used in uses)
             if cap.spent + reserved + estimate > cap.limit * (1 + 1e-12):
@@ -217,6 +226,12 @@ class Budget:
             f"the budget is used up: {cap.amount(spent)} of {cap.amount(cap.limit)} are spent "
             f"({cap.name}){may_take}. What is left stays pending; raise it and run the same command again: "
             f"--set {cap.name}=…"
+        )
+
+    def _why_too_small(self, cap: Cap, least: float) -> str:
+        return (
+            f"{cap.name} is less than one call takes: {cap.amount(cap.limit)}, and the next prompt alone "
+            f"takes {cap.amount(least)} or more; raise it: --set {cap.name}=…"
         )
 
     def _why_unknown(self, cap: Cap) -> str:

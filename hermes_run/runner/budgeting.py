@@ -5,14 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hermes_run.errors import UsageError
+from hermes_run.models.prices import Price
 from hermes_run.runner.budget import Budget
+from hermes_run.runner.resources import make_opening, price_table
+from hermes_run.spec.endpoint import is_scripted
 from hermes_run.store.spending import Spending, largest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hermes_run.core.task import PromptTask
     from hermes_run.runner.observe import Observer
     from hermes_run.runner.opening import OpenRun
     from hermes_run.spec.endpoint import Endpoint
     from hermes_run.spec.model import Settings, Spec
+
+_MOST_BYTES_PER_TOKEN = 16
+"""Of a text that is read: a token of English has four, one of code or blanks seldom more than this."""
 
 _NEVER_TELL_COST = ("openai", "anthropic", "google")
 """Dialects whose replies never say what they cost; of others it shows with the first reply."""
@@ -54,4 +63,24 @@ def open_budget(opened: OpenRun) -> Budget:
     if limits.total_cost is None and limits.total_tokens is None:
         return Budget(limits)
     ledger = Spending(opened.folder)
-    return Budget(limits, journal.fold.spent + ledger.carried, largest(opened.folder), ledger)
+    before = journal.fold.spent + ledger.carried
+    return Budget(
+        limits, before, largest(opened.folder), ledger, least_of_a_call(opened.spec, opened.settings)
+    )
+
+
+def least_of_a_call(spec: Spec, settings: Settings) -> Callable[[PromptTask], tuple[float, float]]:
+    """What the first call of a rollout takes at least, in USD and tokens: reading what it is asked.
+
+    Nothing is known of a tape, and nothing of the cost where hermes.yaml has no price.
+    """
+    if is_scripted(spec):
+        return lambda _: (0.0, 0.0)
+    opening = sum(len(message.text.encode()) for message in make_opening(spec))
+    price = price_table(settings).get(spec.model.name, Price())
+
+    def least(task: PromptTask) -> tuple[float, float]:
+        tokens = (opening + len(task.prompt.encode("utf-8", "surrogatepass"))) // _MOST_BYTES_PER_TOKEN
+        return price.of(tokens, 0, cached_tokens=tokens), tokens
+
+    return least

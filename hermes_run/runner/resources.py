@@ -115,8 +115,12 @@ def make_outside(spec: Spec, settings: Settings) -> Outside:
 
 def make_model(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> ModelClient:
     """The model of a spec, whose replies say what they cost; `endpoint` is None for the scripted one."""
-    prices = Prices(msgspec.convert(settings.prices, dict[str, Price]))
-    return PricedClient(_bare_model(spec, endpoint), prices, spec.model.name)
+    return PricedClient(_bare_model(spec, endpoint), Prices(price_table(settings)), spec.model.name)
+
+
+def price_table(settings: Settings) -> dict[str, Price]:
+    """`prices` of hermes.yaml, by model."""
+    return msgspec.convert(settings.prices, dict[str, Price])
 
 
 def _bare_model(spec: Spec, endpoint: Endpoint | None) -> ModelClient:

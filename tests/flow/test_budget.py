@@ -85,6 +85,28 @@ def test_a_budget_is_each_shards_own_and_that_is_told(server: ModelServer, tmp_p
     assert "this shard alone" not in lab.run().err
 
 
+@pytest.mark.parametrize(
+    ("limits", "prompt", "told"),
+    [
+        ({"total_tokens": 10}, "x", "limits.total_tokens is less than one call takes: 10 tokens"),
+        ({"total_tokens": 3000}, "word " * 20_000, "limits.total_tokens is less than one call takes"),
+        ({"total_cost": 1e-6}, "x", "limits.total_cost is less than one call takes: 1e-06 USD"),
+    ],
+)
+def test_a_budget_below_one_call_is_told_before_anything_is_spent(
+    server: ModelServer, tmp_path: Path, limits: dict[str, float], prompt: str, told: str
+) -> None:
+    lab = lab_at(server, tmp_path, 1, **limits)
+    lab.write_prompts(prompt)
+    (tmp_path / "hermes.yaml").write_text("prices: {bench: {input: 3.0, output: 15.0, cached_input: 0.3}}\n")
+    stopped = lab.run()
+    assert (stopped.code, told in stopped.err, server.requests) == (5, True, []), stopped.err
+    assert "--set limits.total_" in stopped.err
+    assert lab.statistics()["outcomes"]["pending"] == 1
+    lab.spec["limits"] = {}
+    assert lab.run().code == 0
+
+
 def test_a_budget_of_tokens_is_kept_likewise(server: ModelServer, tmp_path: Path) -> None:
     lab = lab_at(server, tmp_path, 12, total_tokens=1700)
     assert lab.run().code == 5
