@@ -121,6 +121,10 @@ class Typed(str):
         return made
 
 
+_AROUND_NAMES = " \t\n[]()'\""
+"""What may stand around the names of a list: blanks, and how the predecessor's command line took lists."""
+
+
 class _NotThat(Exception):
     """A value that its option cannot take."""
 
@@ -134,7 +138,8 @@ def _convert(flag: Flag, value: Any) -> Any:
         except ValueError:
             raise _NotThat(f"must be a whole number, not {shown(value)}") from None
     if flag.type == "list":
-        return [part.strip() for part in value.split(",") if part.strip()]
+        parts = (part.strip(_AROUND_NAMES) for part in value.split(","))
+        return [part for part in parts if part]
     if flag.type == "boolean":
         word = value.lower()
         if word not in {"true", "false", "yes", "no", "on", "off", "1", "0"}:

@@ -10,9 +10,11 @@ import json
 import re
 import shlex
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.registry import did_you_mean
+from hermes_run.errors import UsageError
 from hermes_run.spec.effective import dump_plain
 from hermes_run.spec.flags import BY_DEST, FLAGS, WITHOUT_SPEC, spec_from_flags
 from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
@@ -40,8 +42,11 @@ _ALIASES = {
     name.lstrip("-").replace("-", "_"): flag.dest for flag in FLAGS for name in flag.names if len(name) > 2
 }
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-_PROGRAMS = {"uv", "run", "env", "hermes-run", "batch_runner.py", "batch_runner"}
+_PROGRAM = "batch_runner.py"
+_PROGRAMS = {"uv", "run", "env", "hermes-run", "batch_runner"}
 _SWITCH_OF_PYTHON = re.compile("-[a-zA-Z]")
+_SHELL = re.compile(r"[0-9]*[<>|&;].*|&>.*", re.DOTALL)
+"""A word of a shell, if it is not quoted: what follows is no option of the program any more."""
 
 
 @dataclass(slots=True)
@@ -72,11 +77,16 @@ class OldCommand:
 
 
 def read_command(words: Sequence[str]) -> OldCommand:
-    """What a pasted command line says: the program's name in front or not, quoted whole or not."""
+    """What a pasted command line says: the program's name in front or not, quoted whole or not.
+
+    Raises UsageError when it is one text with a quote that is never closed.
+    """
     rest = [word for word in _split(words) if word.strip("\\\n ")]
     found = OldCommand()
     _skip_program(rest, found)
-    positions = iter(POSITIONS)
+    if len(words) == 1:
+        _cut_shell(rest, found)
+    values: list[str] = []
     while rest:
         word = rest.pop(0)
         if word == "-v":
@@ -84,16 +94,26 @@ def read_command(words: Sequence[str]) -> OldCommand:
         elif word.startswith("-") and len(word) > 1:
             _read_option(word, rest, found)
         else:
-            name = next(positions, "")
-            if name:
-                _put(name, word, found)
-            else:
-                found.unknown.append(_one_line(word))
+            values.append(word)
+    free = (name for name in POSITIONS if name not in found.flags and name not in found.own)
+    for name, value in list(zip_longest(free, values))[: len(values)]:
+        if name is None:
+            found.unknown.append(_one_line(value))
+        else:
+            _put(name, value, found)
     return found
 
 
 def _skip_program(rest: list[str], found: OldCommand) -> None:
-    """Take off what calls the program: variables, python and its switches, the file."""
+    """Take off what calls the program: a shell's words, variables, python and its switches, the file."""
+    names = [word.rpartition("/")[2] for word in rest]
+    if _PROGRAM in names:
+        before = rest[: names.index(_PROGRAM)]
+        del rest[: len(before) + 1]
+        found.environment += [word.partition("=")[0] for word in before if _ASSIGNMENT.fullmatch(word)]
+        if "cd" in before[:-1]:
+            found.unknown.append(_one_line(f"cd {before[before.index('cd') + 1]}"))
+        return
     is_after_python = False
     while rest:
         word = rest[0]
@@ -108,14 +128,34 @@ def _skip_program(rest: list[str], found: OldCommand) -> None:
         del rest[0]
 
 
+def _cut_shell(rest: list[str], found: OldCommand) -> None:
+    """Take off what a shell does after the program, such as `> log.txt 2>&1 &`."""
+    for place, word in enumerate(rest):
+        if _SHELL.fullmatch(word):
+            found.unknown.append(_one_line(" ".join(rest[place:])))
+            del rest[place:]
+        elif word.endswith(";"):
+            rest[place] = word[:-1]
+            del rest[place + 1 :]
+
+
 def _split(words: Sequence[str]) -> list[str]:
-    """One quoted text is split as a shell would."""
-    if len(words) == 1 and any(c.isspace() for c in words[0]):
+    """One quoted text is split as a shell would; of several commands, the one that calls the program."""
+    if len(words) != 1 or not any(c.isspace() for c in words[0]):
+        return list(words)
+    commands: list[list[str]] = []
+    begun = ""
+    for line in words[0].replace("\\\n", " ").split("\n"):
+        begun += line
         try:
-            return shlex.split(words[0].replace("\\\n", " "), comments=True)
-        except ValueError:
-            return list(words)
-    return list(words)
+            commands.append(shlex.split(begun, comments=True))
+            begun = ""
+        except ValueError:  # a quote goes on
+            begun += "\n"
+    if begun:
+        raise UsageError("the command line ends within a quotation; close it, or give its words unquoted")
+    ours = (each for each in commands if any(word.rpartition("/")[2] == _PROGRAM for word in each))
+    return next(ours, None) or [word for each in commands for word in each]
 
 
 def _read_option(word: str, rest: list[str], found: OldCommand) -> None:

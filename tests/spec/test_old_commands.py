@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hermes_run.errors import SpecError
+from hermes_run.errors import SpecError, UsageError
 from hermes_run.spec.flags import FLAGS, spec_from_flags
 from hermes_run.spec.load import load_spec
 from hermes_run.spec.old_commands import POSITIONS, OldCommand, read_command, write_spec
@@ -111,6 +111,12 @@ def test_what_has_no_equal_never_becomes_part_of_the_spec(words: list[str]) -> N
         ["python batch_runner.py \\\n    --max_turns=7"],
         ["python", "batch_runner.py", "\\\n", "--max_turns=7"],
         ["uv", "run", "python", "batch_runner.py", "--max_turns=7"],
+        ["nohup", "python", "batch_runner.py", "--max_turns=7"],
+        ["srun", "--ntasks=1", "python", "./batch_runner.py", "--max_turns=7"],
+        ["$ python batch_runner.py --max_turns=7"],
+        ["python batch_runner.py --max_turns=7; echo done"],
+        ["source venv/bin/activate\npython batch_runner.py \\\n  --max_turns=7\nls data\n"],
+        ["--max_turns\n7"],
     ],
 )
 def test_a_command_line_is_understood_however_it_was_pasted(words: list[str]) -> None:
@@ -141,6 +147,47 @@ def test_values_without_an_option_are_its_parameters_in_order() -> None:
         "distribution": "default",
         "num_workers": "2",
     }
+
+
+def test_a_value_without_an_option_is_the_first_parameter_that_no_option_is() -> None:
+    needed = [f"--{name}={value}" for name, value in NEEDED.items()]
+    assert read_command([*needed, "--max_turns", "3", "mine"]).flags == {
+        **NEEDED,
+        "max_turns": "3",
+        "distribution": "mine",
+    }
+    assert read_command(["data.jsonl", "--batch_size=5", "r"]).flags == {
+        **NEEDED,
+        "dataset_file": "data.jsonl",
+    }
+    many = read_command([*needed, *"abcdefghi"])
+    assert many.unknown == ["g", "h", "i"]
+
+
+def test_what_a_shell_does_around_the_program_is_no_part_of_the_spec() -> None:
+    options = " ".join(f"--{name}={value}" for name, value in NEEDED.items())
+    secret = "sk-or-v1-0123456789abcdef"
+    command = read_command(
+        [
+            f"export OPENROUTER_API_KEY={secret} && cd ~/old && python batch_runner.py {options} > log.txt 2>&1 &"
+        ]
+    )
+    assert command.flags == NEEDED
+    assert command.environment == ["OPENROUTER_API_KEY"]
+    assert command.unknown == ["cd ~/old", "> log.txt 2>&1 &"]
+    piped = read_command([f"python batch_runner.py {options} --model 'a|b > c' 2>&1 | tee log"])
+    assert piped.flags == {**NEEDED, "model": "a|b > c"}
+
+
+def test_a_quotation_that_is_never_closed_is_told() -> None:
+    with pytest.raises(UsageError, match="ends within a quotation"):
+        read_command(["python batch_runner.py --dataset_file='rows.jsonl --batch_size=5 --run_name=r"])
+
+
+@pytest.mark.parametrize("text", ["a,b", "a, b", "['a','b']", '["a", "b"]', "('a','b')", "'a,b'", "[a,b]"])
+def test_lists_are_read_as_the_predecessor_took_them(text: str) -> None:
+    spec = spec_from_flags({"providers_order": text})
+    assert spec == {"provider_routing": {"order": ["a", "b"]}}
 
 
 def test_a_key_is_never_written_and_variables_lose_their_values() -> None:
