@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hermes_run.core.registry import did_you_mean
 from hermes_run.errors import KeyMissing, SpecError
 from hermes_run.spec.dialects import TRAITS, level_for
 from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, parse_url
@@ -182,6 +183,10 @@ def warnings_of(spec: Spec, settings: Settings) -> list[str]:
     routing = spec.provider_routing
     if not endpoint.honours_routing and (routing.allowed or routing.ignored or routing.order or routing.sort):
         warnings.append(f"provider_routing {_not_sent(endpoint, 'routing')}")
+    if endpoint.dialect != "openrouter" and spec.model.name not in settings.prices:  # that one tells costs
+        near = did_you_mean(spec.model.name, settings.prices, nearness=0.8)
+        if near:
+            warnings.append(f"hermes.yaml has no price for the model {spec.model.name}{near}")
     for url in (endpoint.base_url, *endpoint.replicas):
         address = parse_url(url)
         is_plain = isinstance(address, Address) and address.scheme == "http" and not address.is_loopback

@@ -227,7 +227,9 @@ def check_routing(draft: Draft) -> None:
     """A provider is not wanted and unwanted at the same time."""
     for index, name in enumerate(draft.value(("provider_routing", "ignored"), [])):
         for key in ("allowed", "order"):
-            if name in draft.value(("provider_routing", key), []):
+            if str(name).lower() in (
+                str(each).lower() for each in draft.value(("provider_routing", key), [])
+            ):
                 draft.note(
                     ("provider_routing", "ignored", index),
                     f"{shown(name)} stands in provider_routing.{key} too; take it out of one of them",

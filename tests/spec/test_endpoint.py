@@ -150,6 +150,16 @@ def test_what_the_endpoint_does_not_honour_is_never_dropped_in_silence(
     assert warnings_of(load(folder, REQUIRED + text + "\n"), Settings()) == []
 
 
+def test_a_price_of_a_name_that_is_nearly_the_models_is_pointed_at(folder: Path) -> None:
+    spec = load(folder, REQUIRED + "model: {base_url: http://127.0.0.1:8000/v1, name: qwen3-8b}\n")
+    prices = {"Qwen3-8b-": {"input": 1.0, "output": 2.0}}
+    assert warnings_of(spec, Settings(prices=prices)) == [
+        'hermes.yaml has no price for the model qwen3-8b; did you mean "Qwen3-8b-"?'
+    ]
+    assert warnings_of(spec, Settings(prices=prices | {"qwen3-8b": {"flat": True}})) == []
+    assert warnings_of(spec, Settings(prices={"gpt-x": {"flat": True}})) == []
+
+
 def test_an_endpoint_that_honours_it_is_not_warned_of(folder: Path) -> None:
     text = REQUIRED + "model: {endpoint: local}\nreasoning: {effort: low}\n"
     assert warnings_of(load(folder, text, settings=SETTINGS), SETTINGS) == []

@@ -143,6 +143,10 @@ MODEL = [
         '4:50: provider_routing.ignored[1]: "b" stands in provider_routing.allowed too; take it out of one of them',
     ),
     (
+        "provider_routing: {allowed: [A], ignored: [a]}",
+        '4:44: provider_routing.ignored[0]: "a" stands in provider_routing.allowed too; take it out of one of them',
+    ),
+    (
         "provider_routing: {order: [b], ignored: [b]}",
         '4:42: provider_routing.ignored[0]: "b" stands in provider_routing.order too; take it out of one of them',
     ),
