@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.cli.parser import Parser
-from hermes_run.cli.plain import as_json, columns, count_of, number
+from hermes_run.cli.plain import as_json, columns, count_of, cut, number, printable
 from hermes_run.cli.report import say
 from hermes_run.core.text import command_line
 from hermes_run.errors import UsageError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from hermes_run.cli.report import Trouble
 
@@ -83,6 +83,7 @@ def _text(account: dict[str, Any], arguments: argparse.Namespace) -> str:
 
 
 _SHOWN_FILES = 12
+_SHOWN_TEXTS, _LONGEST_TEXT = 10, 120
 
 
 def _sum(account: dict[str, Any]) -> dict[str, int]:
@@ -110,12 +111,12 @@ def _rows(account: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _notes(account: dict[str, Any], dataset: str | None) -> Iterator[str]:
     if account["set_aside"]:
-        why = ", ".join(f"{number(count)} {text}" for text, count in account["set_aside_why"].items())
+        why = _some(f"{number(count)} {text}" for text, count in account["set_aside_why"].items())
         yield f"the bytes set aside are in {account['run_dir']}/imported-*.bad ({why})"
     if account["unknown_tools"]:
-        yield f"invented tools, which discard their record: {', '.join(account['unknown_tools'])}"
+        yield f"invented tools, which discard their record: {_some(account['unknown_tools'])}"
     if account["other_tools"]:
-        names = ", ".join(account["other_tools"])
+        names = _some(account["other_tools"])
         yield f"tools that hermes-run has not, with their counts in imported.json: {names}"
     invalid = account["outcomes"]["invalid"]
     if invalid:
@@ -134,6 +135,13 @@ def _notes(account: dict[str, Any], dataset: str | None) -> Iterator[str]:
         )
     if not dataset:
         yield "without --dataset, keys are of prompts alone; rows with image, cwd, setup or files have others"
+
+
+def _some(texts: Iterable[str]) -> str:
+    """The first of some texts, which a model may have made up; imported.json has all of them."""
+    named = [cut(printable(text), _LONGEST_TEXT) or '""' for text in texts]
+    more = len(named) - _SHOWN_TEXTS
+    return ", ".join(named[:_SHOWN_TEXTS]) + (f" and {number(more)} more" if more > 0 else "")
 
 
 def _next(account: dict[str, Any], arguments: argparse.Namespace) -> str:

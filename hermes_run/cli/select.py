@@ -46,5 +46,7 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
 
     wanted = wanted_by(arguments.status, arguments.reason, arguments.toolset, arguments.where)
     out, rows = destinations(arguments)
-    tell(select_run(path, out, wanted, rows), arguments)
+    found = select_run(path, out, wanted, rows)
+    found["warnings"] += wanted.warnings()
+    tell(found, arguments)
     return 0

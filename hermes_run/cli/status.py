@@ -95,15 +95,20 @@ def _line(entry: Entry | bytes) -> str:
     if isinstance(entry, bytes):
         return printable(entry.decode("utf-8", "replace"))
     content, _, ordinal = entry.key.partition("#")
-    tokens = number(entry.usage.total_tokens)
     parts = [
         f"{content[:_SHORT_HASH]}#{ordinal:<2} {f'{entry.status}/{entry.reason}':<23}",
-        f"{number(entry.turns):>3} turns  {tokens:>9} tokens  {money(entry.cost):>8}",
+        f"{_counted(entry.turns, 'turn', 3)}  {_counted(entry.usage.total_tokens, 'token', 9)}",
+        f"{money(entry.cost):>8}",
         f"content {entry.hash[:_SHORT_HASH] or 'none'}",
         *_named(("model", entry.model), ("tools", ",".join(entry.toolsets))),
         *_named(("image", entry.image_digest), ("work", entry.work[:_SHORT_WORK]), ("error", entry.error)),
     ]
     return printable("  ".join(parts))
+
+
+def _counted(count: int, noun: str, width: int) -> str:
+    """1 turn, 2 turns, one below the other."""
+    return f"{number(count):>{width}} {noun}{' ' if count == 1 else 's'}"
 
 
 def _named(*pairs: tuple[str, str]) -> Iterator[str]:

@@ -227,7 +227,8 @@ def files_of(folder: Path) -> list[Path]:
     batches = [(int(name[1]), path) for path in folder.iterdir() if (name := _BATCH.fullmatch(path.name))]
     found = [path for _, path in sorted(batches)] + [folder / layout.TRAJECTORIES]
     found = [path for path in found if path.is_file()]
-    if not found:
+    checkpoint = layout.read_json(folder / layout.CHECKPOINT)
+    if not found and "completed_prompts" not in checkpoint:
         raise UsageError(
             f"{folder}: holds neither batch_N.jsonl nor {layout.TRAJECTORIES}; DIR is a run directory of "
             "hermes-agent's batch runner, such as data/NAME"

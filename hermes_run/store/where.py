@@ -16,7 +16,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.messages import Usage
-from hermes_run.core.registry import which_are_known
+from hermes_run.core.registry import did_you_mean, which_are_known
+from hermes_run.core.toolsets import TOOLSETS
 from hermes_run.core.trajectory import DISCARDED_REASONS, FAILED_REASONS, Status, StopReason
 from hermes_run.errors import UsageError
 from hermes_run.store.entry import Entry
@@ -55,19 +56,57 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
-def parse_where(text: str) -> Test:
-    """Whether an entry fulfils `text`. Raises UsageError: what is wrong, where, and what would be right."""
-    tokens = list(_tokens(text))
-    tests = []
-    while True:
-        part, tokens = tokens[:3], tokens[3:]
-        tests.append(_comparison(part, text))
-        if not tokens:
-            break
-        kind, word = tokens.pop(0)
-        if kind != "word" or word.lower() != "and":
-            raise _wrong(text, f'"{word}" stands where "and" should; comparisons are joined by "and" alone')
-    return lambda entry: all(test(entry) for test in tests)
+class Wanted:
+    """Whether an entry fulfils all that was asked. Remembers which toolsets it has seen.
+
+    Attributes:
+        toolsets: names that were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.toolsets: dict[str, None] = {}
+        self._tests: list[Test] = []
+        self._seen: set[str] = set()
+
+    def __call__(self, entry: Entry) -> bool:
+        """Whether this one does."""
+        if self.toolsets:
+            self._seen.update(entry.toolsets)
+        return all(test(entry) for test in self._tests)
+
+    def add(self, test: Test) -> None:
+        """Ask for one thing more."""
+        self._tests.append(test)
+
+    def where(self, text: str) -> Wanted:
+        """Ask for comparisons. Raises UsageError: what is wrong, where, and what would be right."""
+        tokens = list(_tokens(text))
+        while True:
+            part, tokens = tokens[:3], tokens[3:]
+            self.add(_comparison(part, text))
+            if part[0][1] == "toolsets" and part[2] != ("word", "null"):
+                self.toolsets[part[2][1]] = None
+            if not tokens:
+                return self
+            kind, word = tokens.pop(0)
+            if kind != "word" or word.lower() != "and":
+                what = f'"{word}" stands where "and" should; comparisons are joined by "and" alone'
+                raise _wrong(text, what)
+
+    def warnings(self) -> list[str]:
+        """Toolsets that none of the entries had: a name that was mistyped chooses nothing."""
+        known = self._seen | TOOLSETS.keys()
+        return [
+            f'no rollout there was offered a toolset "{name}"'
+            + (did_you_mean(name, known) if name not in known else "")
+            for name in self.toolsets
+            if name not in self._seen
+        ]
+
+
+def parse_where(text: str) -> Wanted:
+    """Whether an entry fulfils `text`. Raises as `Wanted.where`."""
+    return Wanted().where(text)
 
 
 def _wrong(text: str, what: str) -> UsageError:
@@ -138,19 +177,22 @@ def wanted_by(
     reasons: Sequence[str] | None,
     toolsets: Sequence[str] | None,
     wheres: Sequence[str] | None,
-) -> Test:
+) -> Wanted:
     """Whether an entry fulfils all that was asked; of names in a list, one is enough. Raises UsageError."""
-    tests = [parse_where(text) for text in wheres or ()]
+    wanted = Wanted()
+    for text in wheres or ():
+        wanted.where(text)
     if statuses is not None:
         of_status = _listed("--status", statuses, _STATUSES)
-        tests.append(lambda entry: entry.status in of_status)
+        wanted.add(lambda entry: entry.status in of_status)
     if reasons is not None:
         of_reason = _listed("--reason", reasons, _REASONS)
-        tests.append(lambda entry: entry.reason in of_reason)
+        wanted.add(lambda entry: entry.reason in of_reason)
     if toolsets is not None:
         of_toolset = _listed("--toolset", toolsets, None)
-        tests.append(lambda entry: not of_toolset.isdisjoint(entry.toolsets))
-    return lambda entry: all(test(entry) for test in tests)
+        wanted.toolsets |= dict.fromkeys(sorted(of_toolset))
+        wanted.add(lambda entry: not of_toolset.isdisjoint(entry.toolsets))
+    return wanted
 
 
 def _listed(option: str, lists: Sequence[str], known: Sequence[str] | None) -> frozenset[str]:

@@ -373,3 +373,31 @@ def test_the_column_that_holds_the_prompt_can_be_named(lab: Lab, old: Old) -> No
     alone = lab.call("import", str(old.run_dir), "-o", "data/other", "--prompt-field", "question")
     assert alone.code == 2
     assert "--dataset FILE" in alone.err
+
+
+def test_what_a_model_made_up_cannot_reach_the_terminal(lab: Lab, old: Old) -> None:
+    old.write_dataset(["a", "b", "c"])
+    invented = ("\x1b[31mred", "x" * 5000, *(f"name_{n}" for n in range(20)))
+    odd = [{"from": "human", "value": "b"}, {"from": "\x1b[2J", "value": "y" * 5000}]
+    lines = [line(0, "a", 0, ("terminal", *invented)), line(1, "b", 0, conversations=odd)]
+    old.write_files({"batch_0.jsonl": "".join(f"{text}\n" for text in lines)})
+    done = lab.call("import", str(old.run_dir), "--dataset", str(old.dataset))
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    assert "and 12 more" in done.out
+    assert max(map(len, done.out.splitlines())) < 1500
+    account = json.loads((lab.folder / "data/my_run/imported.json").read_text())
+    assert set(account["unknown_tools"]) == set(invented)
+
+
+def test_a_checkpoint_alone_is_a_run_that_came_to_nothing(lab: Lab, old: Old) -> None:
+    """There, all was discarded and called completed."""
+    old.write_dataset(["a", "b", "c"])
+    checkpoint = {"run_name": "my_run", "completed_prompts": [0, 1], "batch_stats": {}, "last_updated": "x"}
+    old.write_files({"checkpoint.json": json.dumps(checkpoint)})
+    done = lab.call("import", str(old.run_dir), "--dataset", str(old.dataset))
+    assert done.code == 0, done.err
+    assert "has no record of 2 of them" in done.out
+    told = lab.call("status", "data/my_run", "--json").json()
+    assert (told["pending"], sum(told["outcomes"].values())) == (3, 0)
+    assert lab.call("verify", "data/my_run").code == 0

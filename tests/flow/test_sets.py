@@ -228,6 +228,22 @@ def test_what_is_asked_for_is_chosen(lab: Lab, words: list[str], prompts: set[st
     assert json.loads((some / "plan.json").read_text())["total"] == len(prompts)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--toolset", "tdoo"], ['no rollout there was offered a toolset "tdoo"; did you mean "todo"?']),
+        (["--toolset", "todo,fiel"], ['no rollout there was offered a toolset "fiel"; did you mean "file"?']),
+        (["--where", "turns>0 and toolsets=mine"], ['no rollout there was offered a toolset "mine"']),
+        (["--toolset", "web"], ['no rollout there was offered a toolset "web"']),
+        (["--where", "toolsets=todo and toolsets!=null"], []),
+    ],
+)  # fmt: skip
+def test_a_toolset_that_no_rollout_had_is_told(lab: Lab, words: list[str], told: list[str]) -> None:
+    assert done(lab, "select", "data/r", *words, "-o", "data/some")["warnings"] == told
+    plain = lab.call("select", "data/r", *words, "--rows", "some.jsonl")
+    assert [line.removeprefix("warning: ") for line in plain.err.splitlines()] == told
+
+
 def test_the_failed_ones_are_a_dataset_that_runs(lab: Lab) -> None:
     done(lab, "select", "data/r", "--status", "failed", "--rows", "failed.jsonl")
     lab.spec["dataset"] = {"path": "failed.jsonl"}

@@ -114,6 +114,9 @@ def test_each_entry_is_a_short_line(many: Lab) -> None:
         [f"{entry['key'][:12]}#0", f"{entry['status']}/{entry['reason']}"] for entry in entries
     ]
     assert all(entry["hash"][:12] in line for entry, line in zip(entries, lines, strict=True))
+    told = [" ".join(line.split()[2:4]) for line in lines]
+    assert told == [f"{entry['turns']} turn{'' if entry['turns'] == 1 else 's'}" for entry in entries]
+    assert len({line.index("tokens") for line in lines}) == 1
     assert many.call("status", "--lines", "data/mixed/manifest.jsonl").out == result.out
 
 
