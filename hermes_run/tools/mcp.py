@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.core.registry import TOOLS
+from hermes_run.core.text import restore, restore_within
 from hermes_run.errors import ToolError, UsageError
 from hermes_run.tools.kept_files import keep
 from hermes_run.tools.mcp_client import Connection
@@ -57,19 +59,20 @@ async def list_kinds(reach: Reach, sandbox: Sandbox | None, key: str) -> list[Mc
     if twice:
         raise ToolError(f"it offers {twice[0]} twice")
     listed = _listed(tools)
-    return [McpToolKind(_spec(tool, reach), tool.name, reach, listed) for tool in tools]
+    names = _plain_names(tool.name for tool in tools)
+    return [McpToolKind(_spec(tool, names[tool.name], reach), tool.name, reach, listed) for tool in tools]
 
 
 def _listed(tools: Iterable[Any]) -> str:
     return json.dumps(sorted([tool.name, tool.input_schema] for tool in tools), sort_keys=True)
 
 
-def _spec(tool: Any, reach: Reach) -> ToolSpec:
+def _spec(tool: Any, name: str, reach: Reach) -> ToolSpec:
     about = (tool.description or tool.title or tool.name).strip()[:MAX_DESCRIPTION]
     schema = {"type": "object", "properties": {}, **sound_schema(tool.input_schema)}
     if reach.server.url is not None:
         about, schema = defang(about), _without_marks(schema)
-    return ToolSpec(_plain_name(tool.name), about, schema)
+    return ToolSpec(name, about, schema)
 
 
 def _without_marks(schema: Any) -> Any:
@@ -84,8 +87,20 @@ def _without_marks(schema: Any) -> Any:
     }
 
 
-def _plain_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]
+def _plain_names(names: Iterable[str]) -> dict[str, str]:
+    """A server's names -> what endpoints take as a name; those that would then be equal get numbers."""
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (_plain(name) != name, name)):  # plain ones stay as they are
+        plain, number = _plain(name), 1
+        while plain in found.values():
+            number += 1
+            plain = f"{_plain(name)[: MAX_NAME - len(str(number)) - 1]}_{number}"
+        found[name] = plain
+    return found
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MAX_NAME] or "tool"
 
 
 def named(kinds: Sequence[McpToolKind], taken: Collection[str]) -> dict[str, McpToolKind]:
@@ -151,14 +166,19 @@ class _McpTool:
 
     async def _as_ours(self, result: Any) -> dict[str, Any]:
         texts, files = await self._contents(getattr(result, "content", ()))
-        text = self._hidden("\n".join(texts))
+        text = restore("\n".join(texts))
+        structured = restore_within(getattr(result, "structured_content", None))
+        said = json.dumps(structured, ensure_ascii=False) if structured is not None else ""
+        if len(said) > MAX_CHARS:  # a value cannot be cut, its text can
+            text, structured = (text or said), None
+        text = self._hidden(text)
         if len(text) > MAX_CHARS:
             text = f"{text[:MAX_CHARS]}\n[{len(text) - MAX_CHARS} more characters left out]"
         is_stranger = self._kind.reach.server.url is not None
         if getattr(result, "is_error", False):
-            return {"error": defang(text) if is_stranger else text or "the tool failed without saying why"}
+            text = text.strip() or "the tool failed without saying why"
+            return {"error": defang(text) if is_stranger else text}
         ours: dict[str, Any] = {}
-        structured = getattr(result, "structured_content", None)
         if structured is not None:
             ours |= {"structured": self._structured(structured), **({"note": _NOTE} if is_stranger else {})}
         if structured is None or not _says_the_same(text, structured):
@@ -199,7 +219,8 @@ class _McpTool:
             return [self._structured(item) for item in value]
         if isinstance(value, dict):
             return {self._structured(name): self._structured(item) for name, item in value.items()}
-        return value
+        is_number = not isinstance(value, float) or math.isfinite(value)
+        return value if is_number else None  # JSON knows no NaN
 
     def _hidden(self, text: str) -> str:
         """A text without the values of the variables that the server was given."""

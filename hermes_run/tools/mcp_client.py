@@ -9,19 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from hermes_run.core.text import restore
 from hermes_run.errors import HermesRunError, ToolError
 from hermes_run.spec.model import McpServer
+from hermes_run.tools import mcp_host
 from hermes_run.tools.last_words import LastWords
 from hermes_run.tools.mcp_inside import InsideServer, streams
+from hermes_run.tools.mcp_messages import bounded, first_fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    import httpx2
 
     from hermes_run.core.contracts import Sandbox
 
 START_S = 60.0
 CALL_S = 180.0
 _MOST_PAGES = 50
+_MOST_WORDS = 300
+_SDK_SAYS = "Failed to parse JSON response: "
 
 
 class Reach(Struct, frozen=True):
@@ -62,6 +69,7 @@ class Connection:
         )
         self._task: asyncio.Task[None] | None = None
         self._words: LastWords | None = None
+        self._status = ""
 
     async def list_tools(self) -> list[Any]:
         """The SDK's Tools of the server. Raises ToolError."""
@@ -90,7 +98,7 @@ class Connection:
         if self._task is None or self._task.done():
             self._jobs = asyncio.Queue()
             self._task = asyncio.create_task(self._live(self._jobs))
-        task = self._task
+        task, self._status = self._task, ""
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._jobs.put_nowait((job, answer))
         try:
@@ -106,7 +114,7 @@ class Connection:
             raise
         if answer.done():
             return answer.result()
-        raise _reason(task.exception(), self._words.line if self._words is not None else "")
+        raise _reason(task.exception(), self._status or (self._words.line if self._words is not None else ""))
 
     async def _live(self, jobs: asyncio.Queue[Any]) -> None:
         from mcp import ClientSession, MCPError
@@ -124,7 +132,10 @@ class Connection:
                     if self._is_lost(error):
                         raise
                     if not answer.done():
-                        answer.set_exception(ToolError(f"the server refuses: {error.message}"))
+                        answer.set_exception(ToolError(self._said(error)))
+                except (ValueError, RuntimeError) as error:  # an answer that the SDK finds unsound
+                    if not answer.done():
+                        answer.set_exception(ToolError(f"its answer cannot be used: {first_fault(error)}"))
                 else:
                     if not answer.done():
                         answer.set_result(result)
@@ -134,6 +145,15 @@ class Connection:
         from mcp import types
 
         return bool(error.code == types.CONNECTION_CLOSED)
+
+    def _said(self, error: Any) -> str:
+        """What a request failed with."""
+        from mcp import types
+
+        text = restore(str(error.message)).strip().removeprefix(_SDK_SAYS).split("\n")[0][:_MOST_WORDS]
+        if error.code == types.PARSE_ERROR:
+            return f"its answer cannot be read: {text}"
+        return f"the server refuses: {text}{f' ({self._status})' if self._status else ''}"
 
     @asynccontextmanager
     async def _streams(self) -> AsyncIterator[tuple[Any, Any]]:
@@ -146,17 +166,11 @@ class Connection:
             async with self._over_http(server.url) as both:
                 yield both
         else:
-            from mcp import StdioServerParameters, stdio_client
-
-            parameters = StdioServerParameters(
-                command=server.command or "",
-                args=list(server.args),
-                env=self._reach.variables,
-                cwd=self._reach.folder,
-            )
+            command = [server.command or "", *server.args]
             async with LastWords() as words:
                 self._words = words
-                async with stdio_client(parameters, errlog=words.stream) as both:
+                variables, folder = self._reach.variables, self._reach.folder
+                async with mcp_host.streams(command, variables, folder, words.stream) as both:
                     yield both
 
     @asynccontextmanager
@@ -169,9 +183,18 @@ class Connection:
             follow_redirects=False,
             proxy=self._reach.proxy or None,
             timeout=httpx2.Timeout(30.0, read=CALL_S),
+            headers={"Accept-Encoding": "identity"},
+            event_hooks={"response": [self._look_at]},
         )
         async with client, streamable_http_client(url, http_client=client) as both:
             yield both
+
+    async def _look_at(self, response: httpx2.Response) -> None:
+        """Note a refusal, which the SDK does not tell; bound what is read whole."""
+        if response.status_code >= 400 and response.request.method == "POST":
+            self._status = f"HTTP {response.status_code}"
+        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            response.stream = bounded(response)
 
     async def aclose(self) -> None:
         """End the connection; a server in the sandbox ends too."""
@@ -184,15 +207,16 @@ class Connection:
 def _reason(error: BaseException | None, last_words: str) -> HermesRunError:
     """What a model is told, or what ends the rollout, of the failure of a connection.
 
-    `last_words` are those of a server outside the sandbox.
+    `last_words` are those of a server outside the sandbox, or the status that it answered over HTTP.
     """
     while isinstance(error, BaseExceptionGroup):
         ours = error.subgroup(HermesRunError)
         error = (ours or error).exceptions[0]
     if isinstance(error, HermesRunError):
         return error
-    text = str(getattr(error, "message", "")) or str(error) or type(error).__name__
+    text = str(getattr(error, "message", "")) or (first_fault(error) if isinstance(error, Exception) else "")
     if isinstance(error, FileNotFoundError):
         text = f"there is no command {error.filename}"
     said = f": {last_words}" if last_words else ""
-    return ToolError(f"it cannot be reached or has ended: {text.splitlines()[0][:300]}{said}")
+    first = text.partition("\n")[0][:_MOST_WORDS]
+    return ToolError(f"it cannot be reached or has ended: {first}{said}")

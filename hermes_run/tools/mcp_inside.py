@@ -15,6 +15,7 @@ from msgspec import structs
 from hermes_run.errors import ToolError
 from hermes_run.tools.background import Background
 from hermes_run.tools.background_shell import STATUS
+from hermes_run.tools.mcp_messages import MOST_MESSAGE, TOO_LONG, messages_of
 from hermes_run.tools.shell import PRELUDE, bytes_of, mark, quote, text_of
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 WAIT_S = 180.0
 """How long one message of the server may take."""
-MOST_MESSAGE = 16_000_000
-"""Bytes of one message: about 12 MB of pictures."""
 _LAST_WORDS = 2_000
 _ENDED = "hermes-run:server-ended"
 
@@ -103,7 +102,7 @@ class InsideServer:
             raise ServerGone(await self._last_words(running))
         if result.omitted:
             await self.kill()
-            raise ToolError(f"its message is longer than {MOST_MESSAGE} bytes; ask for less")
+            raise ToolError(TOO_LONG)
         return line
 
     async def _run(self, running: Running, body: str, data: bytes = b"") -> ExecResult:
@@ -149,7 +148,10 @@ async def _pump(server: InsideServer, from_session: Any, to_session: Any) -> Non
 
     opened: set[Any] = set()
     while True:
-        messages = [] if opened else [await from_session.receive()]
+        try:
+            messages = [] if opened else [await from_session.receive()]
+        except anyio.EndOfStream:
+            return  # the session has ended, which says why
         for _ in range(5):  # what the session has to say to what it has just heard
             await anyio.lowlevel.checkpoint()
         while from_session.statistics().current_buffer_used:
@@ -166,13 +168,9 @@ async def _pump(server: InsideServer, from_session: Any, to_session: Any) -> Non
 
 async def _deliver(line: bytes, opened: set[Any], to_session: Any) -> None:
     """Give the session a line of the server, if it is a message; what else servers print is passed over."""
-    from mcp import types
     from mcp.shared.message import SessionMessage
 
-    try:
-        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return
-    if not hasattr(message, "method"):
-        opened.discard(getattr(message, "id", None))
-    await to_session.send(SessionMessage(message))
+    for message in messages_of(line, tuple(opened)):
+        if not hasattr(message, "method"):
+            opened.discard(getattr(message, "id", None))
+        await to_session.send(SessionMessage(message))
