@@ -8,6 +8,7 @@ with neither plan nor lines, one pass does both (`store.bare`).
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.store.algebra import POLICIES, Renumbered, Union, in_all, matching, only_first
@@ -16,7 +17,7 @@ from hermes_run.store.bare import write_bare
 from hermes_run.store.gather import Gathered
 from hermes_run.store.origin import about_parts, remember_parts, warnings_of
 from hermes_run.store.parts import opened_parts
-from hermes_run.store.rows_out import RowsWish, refuse_rows_file, write_rows
+from hermes_run.store.rows_out import RowsWish, refuse_rows_file, rows_file, write_rows
 from hermes_run.store.unionplan import UnionPlan, rows_of_keys, rows_of_plan, union_plan
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ def _choose(
             planned = _rows(parts[0])
             return union_plan(first, [planned], planned.counts(), gathered.contents().__contains__)
 
-        if out is not None:
-            return _put_together(first, out, chosen, plan, rows)
-        gathered = Gathered(first, None)
-        gathered.take(chosen)
-        found = write_rows(parts[0], gathered.index, rows) if rows is not None else {}
-        return {"out": None, "chosen": len(gathered.index), **found, "warnings": parts[0].warnings}
+        with rows_file(rows) as write:
+            take = None if rows is None else partial(write_rows, parts[0], wish=rows, write=write)
+            if out is not None:
+                return _put_together(first, out, chosen, plan, take)
+            gathered = Gathered(first, None)
+            gathered.take(chosen)
+            found = take(gathered.index) if take is not None else {}
+            return {"out": None, "chosen": len(gathered.index), **found, "warnings": parts[0].warnings}
 
 
 def _put_together(
@@ -102,7 +105,7 @@ def _put_together(
     out: Path,
     chosen: Iterable[tuple[Candidate, bytes]],
     plan: Callable[[Gathered], UnionPlan],
-    rows: RowsWish | None = None,
+    take_rows: Callable[[Iterable[bytes]], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     about = about_parts(parts)
     found: dict[str, Any] = {}
@@ -112,8 +115,8 @@ def _put_together(
             gathered.take(chosen)
             keys = list(gathered.index)
             gathered.write(new, plan(gathered))
-            if rows is not None:
-                found = write_rows(parts[0], keys, rows)
+            if take_rows is not None:
+                found = take_rows(keys)
         works = new.works()
         remember_parts(about, parts, works)
     return {

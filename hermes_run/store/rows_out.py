@@ -8,6 +8,7 @@ whether that is all that the row was.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from hermes_run.store.disk import replacing
 from hermes_run.store.gather import find, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from hermes_run.store.parts import Part
 
@@ -70,13 +71,25 @@ def refuse_rows_file(path: Path, sources: Sequence[Path] = ()) -> None:
         raise UsageError(f"{path}: there is no folder {path.parent}")
 
 
-def write_rows(part: Part, chosen: Iterable[bytes], wish: RowsWish) -> dict[str, Any]:
+@contextmanager
+def rows_file(wish: RowsWish | None) -> Iterator[Callable[[bytes], None]]:
+    """What writes into the file that is wished for: it is there, whole, once the block ends well."""
+    if wish is None:
+        yield lambda _: None
+        return
+    with replacing(wish.file) as write:
+        yield write
+        refuse_rows_file(wish.file)
+
+
+def write_rows(
+    part: Part, chosen: Iterable[bytes], wish: RowsWish, write: Callable[[bytes], None]
+) -> dict[str, Any]:
     """Write the rows of chosen packed rollout keys, each row once, in dataset order.
 
     Raises UsageError when some are neither in the dataset nor can be made again, DatasetError when
-    `wish.dataset` cannot be read. The file is there whole or not at all.
+    `wish.dataset` cannot be read.
     """
-    refuse_rows_file(wish.file)
     selection = part.plan.selection if part.plan is not None else Selection()
     wanted: dict[bytes, list[int]] = {}
     for packed in chosen:
@@ -85,16 +98,15 @@ def write_rows(part: Part, chosen: Iterable[bytes], wish: RowsWish) -> dict[str,
     places = _find(dataset, selection, wanted) if dataset is not None else {}
     lines = {place for content, found in places.items() for place in _rows_of(found, wanted[content])}
     written = made = 0
-    with replacing(wish.file) as write:
-        if dataset is not None:
-            for number, (_, _, line) in enumerate(read_lines(dataset)):
-                if number in lines:
-                    write(line + b"\n")
-                    written += 1
-        missing = {content: ordinals for content, ordinals in wanted.items() if content not in places}
-        for row in _made_again(part, missing, selection.prompt_field, dataset):
-            write(row + b"\n")
-            made += 1
+    if dataset is not None:
+        for number, (_, _, line) in enumerate(read_lines(dataset)):
+            if number in lines:
+                write(line + b"\n")
+                written += 1
+    missing = {content: ordinals for content, ordinals in wanted.items() if content not in places}
+    for row in _made_again(part, missing, selection.prompt_field, dataset):
+        write(row + b"\n")
+        made += 1
     where = None if dataset is None else str(dataset)
     return {"rows_file": str(wish.file), "rows": written + made, "made_again": made, "dataset": where}
 
