@@ -25,6 +25,19 @@ _DROPPED = re.compile(r"<(script|style|noscript|template|svg)\b.*?(</\1\s*>|\Z)"
 _BLOCK = re.compile(r"<(?:br|/p|/div|/li|/tr|/h[1-6]|/table|/section)\b[^>]*>", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_ASCII = rb"<p>+AGE- \x41 xn--a</p>"
+"""What any encoding of a page leaves as it is, and others (UTF-7, EBCDIC, escapes) do not."""
+_MEANT = {  # what is declared -> the larger one that is meant (WHATWG Encoding)
+    "ascii": "cp1252",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "shift_jis": "cp932",
+    "tis-620": "cp874",
+}
 _MEDIA = ("image/", "audio/", "video/", "font/")
 _SIGNATURES = (
     (b"\x89PNG", "a picture"),
@@ -75,8 +88,8 @@ def _refuse_binary(body: bytes, kind: str) -> None:
         raise NoText("it is a picture; vision_analyze looks at pictures")
     if what or kind.startswith(_MEDIA):
         raise NoText(f"it is {what or 'a media file'} and no text; look for a page about it")
-    has_bom = any(body.startswith(bom) for bom, _ in _BOMS)
     head = body[:_HEAD]
+    has_bom = any(body.startswith(bom) for bom, _ in _BOMS) or _wide(head)
     controls = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
     if not has_bom and (head.count(0) > len(head) // 100 or controls * 20 > len(head)):
         raise NoText("it is a binary file and no text; look for a page about it")
@@ -87,19 +100,40 @@ def decode(body: bytes, content_type: str, *, is_cut: bool = False) -> str:
     for bom, name in _BOMS:
         if body.startswith(bom):
             return body.decode(name, "replace")
+    wide = _wide(body[:_HEAD])
+    if wide:
+        return body.decode(wide, "replace")
     if not body.isascii():
         try:
             return codecs.getincrementaldecoder("utf-8")().decode(body, final=not is_cut)
         except UnicodeDecodeError:
             pass
     for declared in (_CHARSET.search(content_type.encode()), _CHARSET.search(body[:_HEAD])):
-        name = declared[1].decode() if declared else ""
-        try:
-            if name and not codecs.lookup(name).name.startswith(("utf-8", "idna", "punycode")):
-                return body.decode(name, "replace")
-        except (LookupError, TypeError, ValueError):
-            continue
+        text = _as_declared(body, declared[1].decode() if declared else "")
+        if text is not None:
+            return text
     return body.decode("utf-8" if body.isascii() else "cp1252", "replace")
+
+
+def _wide(head: bytes) -> str:
+    """The kind of UTF-16 that text without a byte order mark is: every other byte of it is 0, or ""."""
+    half = len(head) // 2
+    odd, even = head[1::2].count(0), head[::2].count(0)
+    if half < 2 or abs(odd - even) * 2 < half:
+        return ""
+    return "utf-16-le" if odd > even else "utf-16-be"
+
+
+def _as_declared(body: bytes, label: str) -> str | None:
+    """The text in the encoding of that label, read as browsers read it; None when it cannot be meant."""
+    try:
+        name = codecs.lookup(label.lower().removeprefix("x-").replace("windows-874", "cp874")).name
+        if name.startswith("utf-16") and not body.isascii():
+            return body.decode(name)
+        cannot_be = name.startswith("utf-8") or _ASCII.decode(name) != _ASCII.decode("ascii")
+        return None if cannot_be else body.decode(_MEANT.get(name, name), "replace")
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 def _read_html(text: str, url: str) -> tuple[str, str]:

@@ -85,6 +85,24 @@ def test_plain_text_stays_as_it_is() -> None:
         ("\ufeffab".encode("utf-16-le"), "text/html; charset=utf-8", "ab"),
         (b"\xef\xbb\xbfab", "text/html; charset=latin-1", "ab"),
         (b"plain", "text/html; charset=zip", "plain"),
+        # labels mean what browsers take them for
+        (b"\x93Hi\x94 \x96 it\x92s", "text/plain; charset=iso-8859-1", "\u201cHi\u201d \u2013 it\u2019s"),
+        (b"caf\xe9 \x80", "text/plain; charset=us-ascii", "café €"),
+        ("朱镕基 €".encode("gb18030"), "text/html; charset=gb2312", "朱镕基 €"),
+        ("①㈱".encode("cp932"), "text/html; charset=x-sjis", "①㈱"),
+        ("뷁".encode("cp949"), "text/html; charset=euc-kr", "뷁"),
+        ("\u0131\u2026".encode("cp1254"), "text/html; charset=iso-8859-9", "\u0131\u2026"),
+        ("กขค".encode("cp874"), "text/html; charset=windows-874", "กขค"),
+        # encodings that are declared and cannot be meant
+        (b"hello", "text/html; charset=utf-16", "hello"),
+        (b'<meta charset="utf-16">hello', "text/html", '<meta charset="utf-16">hello'),
+        (b"hello +ADw-", "text/html; charset=utf-7", "hello +ADw-"),
+        (b"hello \\n", "text/html; charset=unicode_escape", "hello \\n"),
+        (b"hello", "text/html; charset=cp037", "hello"),
+        # UTF-16 without a byte order mark
+        ("hello".encode("utf-16-le"), "text/html; charset=utf-16", "hello"),
+        ("hello".encode("utf-16-be"), "text/html", "hello"),
+        ("日本の朝".encode("utf-16-le"), "text/html; charset=utf-16le", "日本の朝"),
         (b"", "", ""),
     ],
 )
