@@ -29,6 +29,8 @@ _WATCH_AFTER_S = 0.01
 _LATE_OUTPUT_S = 0.2
 """How long background children may still add to the output after the command has ended."""
 _TIMED_OUT = 124
+_AGAIN_S = 0.5
+_MOST_DEATHS = 20
 _MOST_DRAINING = 32
 """So many outputs of background commands are read on. Each holds a descriptor of the runner, which all
 sandboxes share; whoever writes on to the oldest one beyond gets SIGPIPE."""
@@ -141,7 +143,7 @@ class KeptShell:
         try:
             status, shell_died = await ending.reply(reply)
             if shell_died:
-                self._place.kill_call(self._started_s)
+                await self._find_shell()
             await _late_output(pipe)
         finally:
             watch.cancel()
@@ -162,7 +164,27 @@ class KeptShell:
     async def _settle(self) -> None:
         """Wait for the end of a call that was given up (cancelled) and killed, to be in step again."""
         ending = Ending(self._place, self._link, self._started_s, 0)
-        await ending.reply(self._link.expect())
+        reply = await ending.reply(self._link.expect())
+        if reply.shell_died:
+            await self._find_shell()
+
+    async def _find_shell(self) -> None:
+        """After the kept shell was killed: kill what is left of the call, and wait for one that answers.
+
+        A command may have killed several of them. The news of each must not be taken for the end of the
+        next call, nor may that be given to one that is about to die. Raises SandboxError(sandbox_lost).
+        """
+        self._place.write_mail(b"__c=\n")
+        for _ in range(_MOST_DEATHS):
+            self._place.kill_call(self._started_s)
+            reply = self._link.request(0, "/dev/null", "/dev/null")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_S):
+                    if not (await asyncio.shield(reply)).shell_died:
+                        return
+        self._place.destroy()
+        self._link.lose("its shell cannot be started again")
+        raise self._link.error()
 
     def _open_pipes(self, output: BoundedOutput, stdin: bytes) -> tuple[OutputPipe, InputPipe | None]:
         """The call's pipes. Raises SandboxError(sandbox_lost)."""

@@ -150,7 +150,7 @@ class Texts:
         """The text that puts a state in force. `state` is what `kept_state` returned last."""
         return (
             b"unset -v %b\n%b\n"
-            b'__d=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b; OLDPWD=$__d; unset -v __d'
+            b'__d=${OLDPWD-}; cd -- "$PWD" 2>/dev/null || cd -- %b 2>/dev/null; OLDPWD=$__d; unset -v __d'
             % (self._names, state, self._cwd)
         )
 

@@ -30,6 +30,7 @@ _FREE_BYTES = 256 << 20
 _PAUSE_S = 0.05
 _KILL_AGAIN_S = 0.25
 """How long the news of a call's end may take: a second order to kill must not meet what comes after it."""
+_DEAF_S = 0.4
 _CONGESTED_S = 0.01
 _BIRTH_S = 20.0
 """How long a kept shell may take to be there again when a command has killed it."""
@@ -86,6 +87,7 @@ class StreamLink:
         self._supervisor = self._shell = self._relay = b"0"
         self._drains: list[bytes] = []
         self._is_killing = False
+        self._kill_sent_s = 0.0
         self._news: asyncio.Future[str] = self._loop.create_future()
         self._is_ready = asyncio.Event()
         self._is_congested = is_congested
@@ -177,8 +179,13 @@ class StreamLink:
         if self._is_killing:
             return
         self._is_killing = True
+        self._kill_sent_s = self._loop.time()
         spared = b" ".join([self._relay, *self._drains])
         self._send(b"k %b %b %b" % (self._supervisor, self._shell, spared))
+
+    def is_deaf(self) -> bool:
+        """Whether an order to kill has been left unanswered for a while: its killer may have been stopped."""
+        return self._is_killing and 0 < self._kill_sent_s < self._loop.time() - _DEAF_S
 
     def _may_kill_again(self, call: Call | None) -> None:
         if call is self.call:
@@ -271,6 +278,7 @@ class StreamLink:
                 self._is_ready.set()
                 self._tell("ready")
             case b"killed", []:
+                self._kill_sent_s = 0.0
                 self._loop.call_later(_KILL_AGAIN_S, self._may_kill_again, self.call)
             case b"drain", [pid]:
                 self._add_drain(pid)

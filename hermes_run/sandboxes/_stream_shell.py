@@ -68,6 +68,7 @@ class StreamShell:
         self._token = token
         self._cwd = cwd
         self._turn = asyncio.Lock()
+        self._waking: asyncio.Task[None] | None = None
         self._number = 0
         self._state = self._sent_state = b""
         self._first = ""
@@ -166,8 +167,18 @@ class StreamShell:
 
     def kill_call(self, started_s: float) -> None:  # noqa: ARG002 - it knows itself when a call began
         """See Killable."""
-        if not self._link.lost:
-            self._link.kill_call()
+        if self._link.lost:
+            return
+        self._link.kill_call()
+        if self._link.is_deaf() and self._waking is None:
+            self._waking = asyncio.ensure_future(self._wake())
+
+    async def _wake(self) -> None:
+        """Let go on whom the command has stopped (`kill -STOP -1`): the processes that end it, among them."""
+        try:
+            (await self._place.side("kill -CONT -1")).close()
+        except (SandboxError, ToolError):
+            return  # no room for it, or nothing is there any more: the time limit ends the sandbox
 
     def destroy(self) -> None:
         """See Killable."""
@@ -179,6 +190,7 @@ class StreamShell:
         self, mail: bytes, stdin: bytes, timeout_s: float, max_output: int, *, in_file: bool
     ) -> ExecResult:
         self._number += 1
+        self._waking = None
         output = BoundedOutput(max_output, self._spills.open)
         call = Call(self._number, output, f"{self._token}{self._number};".encode())
         feed: SideInput | None = None

@@ -195,6 +195,21 @@ def test_vanished_directory_is_replaced_by_the_first_one(name: str) -> None:
     within(name, work)
 
 
+def test_directory_that_cannot_be_entered_any_more_is_not_spoken_of(name: str) -> None:
+    """Only by commands that want it: what the shell does before them is none of theirs."""
+
+    async def work(box: Sandbox) -> None:
+        await sh(
+            box,
+            'mkdir -p a/b; cd a/b; rm -rf ../../a; chmod 0 "$(dirname "$OLDPWD")/${OLDPWD##*/}"',
+            keep_state=True,
+        )
+        assert (await text(box, "echo ok; export V=1", keep_state=True)) == "ok\n"
+        assert (await text(box, "echo $V")) == "1\n"
+
+    within(name, work)
+
+
 def test_workdir_counts_from_the_kept_directory_for_this_call_only(name: str) -> None:
     async def work(box: Sandbox) -> None:
         start = box.info.cwd
