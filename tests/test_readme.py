@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -13,6 +14,9 @@ import yaml
 from hermes_run.cli.main import COMMANDS
 from hermes_run.cli.options import add_run_options
 from hermes_run.cli.parser import Parser
+from hermes_run.core.keys import content_key
+from hermes_run.formats.equality import _LEFT_OUT, _LEFT_OUT_METADATA
+from hermes_run.spec.fingerprint import IF_SET, IN, OUT
 from hermes_run.spec.load import load_spec
 from hermes_run.store import layout
 
@@ -20,16 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "benchmarks/README.md",
-    "docs/a-day.md",
-    "docs/providers.md",
-    "docs/tools.md",
-]
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for folder in (ROOT, ROOT / "docs", ROOT / "benchmarks")
+    for path in folder.glob("*.md")
+)
 
 
 def text_of(name: str) -> str:
@@ -117,3 +116,28 @@ def test_the_changelog_has_a_part_for_this_version() -> None:
     from hermes_run import __version__
 
     assert f"\n## {__version__}" in text_of("CHANGELOG.md")
+
+
+@pytest.mark.parametrize(("mark", "names"), [("in", {*IN, *IF_SET}), ("out", {*OUT})])
+def test_the_page_about_identity_lists_what_shapes_a_rollout_and_what_does_not(
+    mark: str, names: set[str]
+) -> None:
+    table = text_of("docs/identity.md").partition(f"<!-- {mark} -->")[2].partition("\n\n")[0]
+    beside = {"without", "auto", "agent.prefill_messages_file"} if mark == "in" else set()
+    assert set(re.findall(r"`([a-z_.]+)`", table)) - beside == names
+
+
+def test_the_page_about_identity_says_what_is_so() -> None:
+    page = text_of("docs/identity.md")
+    assert content_key("hi") in page
+    names = [name for name in inspect.signature(content_key).parameters if f"`{name}`" in page]
+    assert names == list(inspect.signature(content_key).parameters)
+    (code,) = blocks("docs/identity.md", "python")
+    names_here: dict[str, Any] = {}
+    exec(code, names_here)
+    shown = re.findall(r"^(restore.*\))  +# (.*)$", code, re.MULTILINE)
+    assert len(shown) == 2
+    for expression, value in shown:
+        assert repr(eval(expression, names_here)) == value
+    left_out = page.partition("decide: ")[2].partition("; without")[0]
+    assert re.findall(r"`([a-z_]+)`", left_out) == [*_LEFT_OUT, "metadata", *_LEFT_OUT_METADATA]
