@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _NOTHING_WORKS = 4
 _NETWORK = (
     "network: full lets a sandbox reach whatever this machine reaches, other services of your network and, "
-    "with bubblewrap, singularity and local, those on its loopback included; in a cloud maybe the metadata "
-    "address, 169.254.169.254, too. Give it to models that you trust with that."
+    "with bubblewrap, singularity and local, those on its loopback and a cloud's metadata address "
+    "(169.254.169.254) included; docker closes that one. Give it to models that you trust with the rest."
 )
 
 

@@ -13,6 +13,7 @@ from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError, ToolError
 from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import explain, start_error
+from hermes_run.sandboxes._docker_network import endpoint, resolvers
 from hermes_run.sandboxes._docker_wire import DockerWire, close_streams
 from hermes_run.sandboxes._spill import most_spilled
 from hermes_run.sandboxes._stream_shell import StreamShell
@@ -86,6 +87,9 @@ class DockerBox:
             labels=config.labels(request, self._ground.mark, owner),
             daemon=self._daemon,
         )
+        if self._network != "none":
+            body["NetworkingConfig"] = endpoint(self._network)
+            body["HostConfig"]["Dns"] = resolvers(self._engine.address)
         self._ground.boxes.add(self)
         try:
             async with asyncio.timeout(request.start_timeout_s):

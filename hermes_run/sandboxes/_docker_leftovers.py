@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -10,44 +9,12 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.contracts import Leftover
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes import _docker_config as config
-from hermes_run.sandboxes._docker_engine import start_error
 from hermes_run.sandboxes._ground import grounds, leftover_folders, mark_of, remove_ground
 
 if TYPE_CHECKING:
     from docker import APIClient
 
     from hermes_run.sandboxes._docker_engine import Engine
-    from hermes_run.sandboxes._ground import Ground
-
-_NO_NEIGHBOURS = {"com.docker.network.bridge.enable_icc": "false"}
-"""Containers of one bridge do not reach each other: two prompts never see each other."""
-
-
-class Network:
-    """The network of a run's sandboxes that may use one, made when the first asks for it."""
-
-    def __init__(self, engine: Engine, ground: Ground, run: str, owner: str) -> None:
-        self._engine = engine
-        self._ground = ground
-        self._labels = {config.RUN: run, config.OWNER: owner}
-        self._made: asyncio.Future[str] | None = None
-
-    async def name(self) -> str:
-        """Its name. Raises SandboxError(sandbox_start)."""
-        if self._made is None or (self._made.done() and self._made.exception() is not None):
-            self._made = self._engine.submit(self._make)
-        return await asyncio.shield(self._made)
-
-    def _make(self, client: APIClient) -> str:
-        from docker.errors import DockerException
-
-        name = f"hermes-run-{self._ground.mark}"
-        labels = {**self._labels, config.MARK: self._ground.mark}
-        try:
-            client.create_network(name, driver="bridge", options=_NO_NEIGHBOURS, labels=labels)
-        except (DockerException, OSError) as error:
-            raise start_error(error, client.base_url) from error
-        return name
 
 
 def leftovers(engine: Engine, owner: str) -> list[Leftover]:

@@ -18,9 +18,10 @@ from hermes_run.sandboxes._docker_box import DockerBox
 from hermes_run.sandboxes._docker_config import what_is_missing
 from hermes_run.sandboxes._docker_engine import Engine
 from hermes_run.sandboxes._docker_images import ImageRack
-from hermes_run.sandboxes._docker_leftovers import Network, sweep
 from hermes_run.sandboxes._docker_leftovers import leftovers as find_leftovers
 from hermes_run.sandboxes._docker_leftovers import remove as remove_leftover
+from hermes_run.sandboxes._docker_leftovers import sweep
+from hermes_run.sandboxes._docker_network import Network
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground
 from hermes_run.sandboxes._images import ImageShelf
