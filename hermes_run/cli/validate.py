@@ -102,4 +102,6 @@ def _check_dataset(spec: Spec, settings: Settings, check: _Check) -> None:
         from hermes_run.runner.backends import make_backends
 
         make_backends(spec, settings, plan)
+    if not plan.rows:
+        check.notes.append(f"there are no rows in {near(chosen.path)}")
     check.sizes = f", {count_of(plan.rows, 'row')}, {count_of(plan.planned, 'rollout')}"

@@ -119,7 +119,10 @@ def plan_of(spec: Spec, options: RunOptions) -> Plan:
 
 
 def tell_of_rows_left_out(plan: Plan, observer: Observer) -> None:
-    """Nothing is dropped silently."""
+    """Nothing is dropped silently, and nothing to do is no success without a word."""
+    if not plan.rows:
+        whose = f"part {plan.selection.shard} of {plan.path}" if plan.selection.shard else str(plan.path)
+        observer.warn(f"there are no rows in {whose}; nothing is run")
     if plan.removed:
         observer.warn(f"{plan.removed} duplicates removed (dataset.dedupe)")
     if plan.invalid:

@@ -76,10 +76,15 @@ def test_bad_rows_that_are_skipped_are_in_the_ledger(scripted: Lab) -> None:
     scripted.assert_sound()
 
 
-def test_an_empty_dataset_ends_well_with_valid_empty_files(scripted: Lab) -> None:
-    (scripted.folder / "data.jsonl").write_text("\n  \n")
-    result = scripted.run()
+@pytest.mark.parametrize("content", [b"", b"\n  \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\r\n"])
+def test_an_empty_dataset_ends_well_with_a_word_and_valid_empty_files(scripted: Lab, content: bytes) -> None:
+    (scripted.folder / "data.jsonl").write_bytes(content)
+    result = scripted.run("-q")
     assert result.code == 0, result.err
+    assert "there are no rows in " in result.err
+    assert "data.jsonl" in result.err
+    checked = scripted.call("validate", str(scripted.write_spec()))
+    assert (checked.code, "no rows in " in checked.err) == (0, True)
     assert scripted.lines() == scripted.lines("manifest.jsonl") == []
     assert scripted.statistics()["total_prompts"] == 0
     scripted.assert_sound()
