@@ -29,6 +29,7 @@ BASH = "hermes-run-test/bash:1"
 NO_SHELL = "hermes-run-test/no-shell:1"
 BLOCKS = "hermes-run-test/blocks:1"
 CHATTY_SHELL = "hermes-run-test/chatty-shell:1"
+BANNER_SHELL = "hermes-run-test/banner-shell:1"
 WORKDIR = "hermes-run-test/workdir:1"
 USER = "hermes-run-test/user:1"
 ENV = "hermes-run-test/env:1"
@@ -145,6 +146,15 @@ def chatty_shell() -> bytes:
     return tree.finish()
 
 
+def banner_shell() -> bytes:
+    """A root file system whose /bin/sh says something before it does anything."""
+    tree = _busybox_tree(has_shell=False)
+    tree.file(
+        "bin/sh", b'#!/bin/busybox sh\necho banner; echo banner >&2\nexec /bin/busybox sh "$@"\n', 0o755
+    )
+    return tree.finish()
+
+
 def bash() -> bytes:
     """A root file system like Debian's, of this machine's own programs."""
     tree = _Tree()
@@ -176,6 +186,7 @@ _ODD: dict[str, tuple[Callable[[], bytes], list[str]]] = {
     BASH: (bash, []),
     NO_SHELL: (without_shell, []),
     CHATTY_SHELL: (chatty_shell, []),
+    BANNER_SHELL: (banner_shell, []),
     BLOCKS: (busybox, ['ENTRYPOINT ["/bin/sh", "-c", "echo entry point; sleep 100000"]', 'CMD ["x"]']),
     WORKDIR: (busybox, ["WORKDIR /testbed/repo"]),
     USER: (busybox, ["USER app"]),

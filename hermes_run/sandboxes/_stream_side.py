@@ -19,21 +19,35 @@ _CHUNK = 1 << 18
 _MOST_WAITING = 4 << 20
 """Bytes of an output that the runner holds for its file before it lets the command wait."""
 _MOST_SAID = 4096
+_BEGIN = "hermes-run-begins"
 
 
 class _Side:
-    """A process beside the shell: its words, and its end."""
+    """A process beside the shell: its words, and its end.
+
+    What the image's sh itself has to say comes before `_BEGIN`, and is no part of its words.
+    """
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
-        self.said = b""
+        self._heard = b""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.has_news = asyncio.Event()
         wire.attach(self)
 
+    @classmethod
+    async def start(cls, place: StreamPlace, text: str) -> Self:
+        """Have `text` run. Raises as `StreamPlace.side`."""
+        return cls(await place.side(f"echo {_BEGIN}; {text}"))
+
+    @property
+    def said(self) -> bytes:
+        return self._heard.partition(f"{_BEGIN}\n".encode())[2]
+
     def on_output(self, data: bytes) -> None:
-        self.said = (self.said + data)[:_MOST_SAID]
-        self.has_news.set()
+        self._heard = (self._heard + data)[-_MOST_SAID:]
+        if self.said:
+            self.has_news.set()
 
     def on_control(self, data: bytes) -> None:
         """What it complains of is in its status."""
@@ -59,7 +73,7 @@ class _Side:
 async def put_file(place: StreamPlace, path: str, data: bytes) -> None:
     """Write a file inside. Raises ToolError when the sandbox has no room for it."""
     text = f"cat >{_word(path)} && echo written"
-    side = _Side(await place.side(text))
+    side = await _Side.start(place, text)
     try:
         async with asyncio.timeout(_OPEN_S):
             await side.feed(data)
@@ -86,7 +100,7 @@ class SideInput:
     async def open(cls, place: StreamPlace, pipe: str, data: bytes) -> Self:
         """Make the pipe `pipe`, and begin to feed it. Raises ToolError when there is no room for that."""
         word = _word(pipe)
-        side = _Side(await place.side(f"mkfifo -m 600 {word} && echo made; exec cat >{word}"))
+        side = await _Side.start(place, f"mkfifo -m 600 {word} && echo made; exec cat >{word}")
         try:
             async with asyncio.timeout(_OPEN_S):
                 await side.has_news.wait()
@@ -191,7 +205,7 @@ class _SideSpill:
         )
         side: _Side | None = None
         try:
-            side = _Side(await self._place.side(text))
+            side = await _Side.start(self._place, text)
             await self._feed(side)
             async with asyncio.timeout(_STALL_S):
                 await side.ended

@@ -118,6 +118,19 @@ def test_shell_that_talks_and_never_listens_fails_in_time_with_its_last_words() 
     assert containers() == []
 
 
+def test_shell_that_begins_with_a_banner_is_understood_all_the_same() -> None:
+    async def main() -> None:
+        async with opened(images.BANNER_SHELL) as box:
+            assert (await box.exec("echo a; cd /tmp", timeout_s=20, keep_state=True)).output == b"a\n"
+            big = b"x" * 100_000
+            result = await box.exec("pwd; wc -c", timeout_s=20, stdin=big, keep_state=True)
+            assert result.output.split() == [b"/tmp", b"100000"]
+            long = await box.exec(f"echo {big.decode()}", timeout_s=20, max_output=100)
+            assert (long.omitted, long.full_path) == (100_001 - 100, "/tmp/output-1.txt")
+
+    asyncio.run(main())
+
+
 def test_working_directory_is_the_images_unless_asked_for_another() -> None:
     assert said(images.WORKDIR, "pwd") == "/testbed/repo\n"
     assert said(images.WORKDIR, "pwd", cwd="sub") == "/testbed/repo/sub\n"
