@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
 from hermes_run.tools.browser_tool import EMPTY, BrowserTool
-from hermes_run.tools.browsing import host_and_port
 from hermes_run.tools.snapshots import MAX_CHARS, snapshot_of
 from hermes_run.tools.untrusted import outside_of
+from hermes_run.tools.ways import host_and_port, led_nowhere, why_not_opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +19,9 @@ if TYPE_CHECKING:
 
 NAVIGATE_TIMEOUT_S = 30.0
 _REFUSED = "x-hermes-run-refused"
-_ERROR = re.compile(r"net::(ERR_[A-Z0-9_]+)")
-_MEANINGS = {
-    "ERR_TOO_MANY_REDIRECTS": "it redirects for ever",
-    "ERR_EMPTY_RESPONSE": "it answers nothing",
-    "ERR_NAME_NOT_RESOLVED": "there is no such host",
-    "ERR_INVALID_HTTP_RESPONSE": "it answers no HTTP",
-    "ERR_SSL_PROTOCOL_ERROR": "its encryption does not work",
-    "ERR_CERT_AUTHORITY_INVALID": "its certificate is not to be trusted",
+_KINDS = {
+    "application/pdf": "it is a PDF, whose text no snapshot shows; web_extract reads it",
+    "image/": "it is a picture; vision_analyze looks at it",
 }
 
 
@@ -49,7 +43,8 @@ class BrowserNavigate(BrowserTool):
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Open. Result: `success`, `url`, `title`, `snapshot`, `element_count`, `status`, `happened`.
 
-        With a status of 400 or more `success` is false and `error` says so; the server's page is shown.
+        And `hint` for what is no page but a file that another tool reads. With a status of 400 or more
+        `success` is false and `error` says so; the server's page is shown.
         """
         url = arguments["url"].strip()
         if "://" not in url and not url.lower().startswith(("data:", "javascript:", "about:", "file:")):
@@ -67,11 +62,15 @@ class BrowserNavigate(BrowserTool):
                 raise ToolError(refused)
         if page.url in {"", "about:blank"}:
             return await self._browsing.after(page, snapshot="", element_count=0)
-        wrong = self._led_nowhere(page.url)
+        wrong = led_nowhere(outside_of(self._session), page.url, self._browsing.failed_url)
         if wrong:
             raise ToolError(wrong)
         shown = await snapshot_of(self._browsing, page, full=False)
-        status = {"status": response.status} if response is not None else {}
+        status: dict[str, Any] = {}
+        if response is not None:
+            kind = response.headers.get("content-type", "").lower()
+            hints = [hint for start, hint in _KINDS.items() if kind.startswith(start) and "svg" not in kind]
+            status = {"status": response.status, **({"hint": hints[0]} if hints else {})}
         result = await self._browsing.result(page, **shown, **status)
         failure = _failure(response.status) if response is not None else ""
         return {**result, "success": False, "error": failure} if failure else result
@@ -93,29 +92,15 @@ class BrowserNavigate(BrowserTool):
             await self._browsing.do(page.evaluate("window.stop()"))
             return None
         except Error as error:
-            if "interrupted by another navigation" in str(error) and not is_again:
-                await self._browsing.settle(page)  # the page before was on its way somewhere
-                return await self._open(page, url, is_again=True)
             if "Download is starting" in str(error) or self._browsing.is_downloading or page.is_closed():
                 return None
+            was_on_its_way = "interrupted by another navigation" in str(error) or "ERR_ABORTED" in str(error)
+            if was_on_its_way and not is_again:  # the page before led somewhere itself
+                await self._browsing.settle(page)
+                return await self._open(page, url, is_again=True)
             self._browsing.must_live()
-            raise ToolError(self._why(str(error))) from None
-
-    def _led_nowhere(self, url: str) -> str:
-        """Why a page is none to which another one led by itself (a refresh, a script), or ""."""
-        if url.startswith("chrome-error:"):
-            return self._why("")
-        leads_on = url.startswith(("http:", "https:"))
-        return outside_of(self._session).refusal(*host_and_port(url)) if leads_on else ""
-
-    def _why(self, text: str) -> str:
-        name = _ERROR.search(text)
-        if self._browsing.failed_url:
-            refused = outside_of(self._session).refusal(*host_and_port(self._browsing.failed_url))
-            if refused:
-                return refused
-        code = name[1] if name is not None else "no answer"
-        return f"the page cannot be opened: {_MEANINGS.get(code, code)}; check the address or try another"
+            why = why_not_opened(outside_of(self._session), str(error), self._browsing.failed_url)
+            raise ToolError(why) from None
 
 
 def _failure(status: int) -> str:

@@ -13,11 +13,11 @@ import os
 import re
 import stat
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from hermes_run.errors import BrowserError, ToolError
 from hermes_run.tools.shell import quote
 from hermes_run.tools.untrusted import NOTE, defang, outside_of
+from hermes_run.tools.ways import led_nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
@@ -90,7 +90,8 @@ class Browsing:
             others = [page for page in pages if not page.is_closed() and page not in self._crashed]
             if others and self._page is not None:
                 self._note("the page closed itself; another window is the page now")
-            self._page = others[-1] if others else await self.do(self._context.new_page())
+            self._page = others[-1] if others else None
+            self._page = self._page or await self.do(self._context.new_page())
         return self._page
 
     async def visited(self) -> Page:
@@ -118,7 +119,8 @@ class Browsing:
             if await self._answers():
                 raise ToolError(_said(error, cure)) from None
         except TimeoutError:
-            pass
+            if self._page is not None and await self._answers():
+                raise ToolError(f"that did not end within {timeout_s:g} s; {cure}") from None
         except Error as error:
             self.must_live()
             raise ToolError(_said(error, cure)) from None
@@ -175,7 +177,9 @@ class Browsing:
         page = await self.page()
         if page.url in {"", "about:blank"}:
             self._note("the page closed itself")
-        return await self.result(page, **result)
+        done = await self.result(page, **result)
+        wrong = led_nowhere(outside_of(self._session), page.url, self.failed_url)
+        return {**done, "success": False, "error": wrong} if wrong else done
 
     async def result(self, page: Page, **result: Any) -> dict[str, Any]:
         """A result with the page's address and title, and what happened since the last one."""
@@ -368,15 +372,3 @@ def _said(error: Exception, cure: str) -> str:
         return f"the page did not do that in time; {LOOK_AGAIN} and try again"
     first = re.sub(r"^(?:[A-Za-z]+\.[a-z_A-Z]+: )+", "", first)
     return f"{defang(first[:300])}; {cure}"
-
-
-def host_and_port(url: str) -> tuple[str, int]:
-    """Where a URL leads. Raises ToolError for one that leads nowhere."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ToolError(f"{url[:200]!r} is no URL; write it as https://HOST/PATH") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ToolError(f"{url[:200]!r} is no http or https URL; write it as https://HOST/PATH")
-    return parts.hostname, port or (443 if parts.scheme == "https" else 80)

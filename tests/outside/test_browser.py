@@ -172,6 +172,62 @@ def test_page_that_leads_on_to_nowhere_is_a_failure(
     assert browser.call("navigate", url=site.page("/", SHOP))["title"] == "Shop"
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        "<a href='{url}'>go</a>",
+        "<button onclick=\"location='{url}'\">go</button>",
+        "<form action='{url}'><button>go",
+    ],
+)
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("http://10.0.0.1/", "10.0.0.1 may not be reached"),
+        ("https://10.0.0.2/", "10.0.0.2 may not be reached"),
+        ("{gone}", "the page cannot be opened"),
+    ],
+)
+def test_action_that_leads_to_nowhere_is_a_failure(
+    site: Site, browser: Rollout, way: str, target: str, said: str
+) -> None:
+    site.pages["/gone"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
+    url = target.format(gone=f"{site.url}/gone")
+    browser.call("navigate", url=site.page("/", f"<title>start</title>{way.format(url=url)}"))
+    result, failed = browser.result("click", ref=browser.ref('"go"'))
+    assert failed
+    assert result["success"] is False
+    assert said in result["error"]
+    assert browser.call("back")["title"] == "start"
+
+
+def test_file_that_is_no_page_names_the_tool_that_reads_it(site: Site, browser: Rollout) -> None:
+    assert (
+        "web_extract"
+        in browser.call("navigate", url=site.page("/a", b"%PDF-1.4", kind="application/pdf"))["hint"]
+    )
+    assert (
+        "vision_analyze" in browser.call("navigate", url=site.page("/b", b"GIF89a", kind="image/gif"))["hint"]
+    )
+
+
+def test_page_that_loads_itself_again_and_again_is_left(site: Site, browser: Rollout) -> None:
+    page = "<title>restless</title><script>setTimeout(() => location.reload(), 100)</script>"
+    for _ in range(3):
+        browser.result("navigate", url=site.page("/", page))  # a picture of it may come, or not
+        assert browser.call("navigate", url=site.page("/shop", SHOP))["title"] == "Shop"
+
+
+def test_expression_that_never_ends_leaves_the_page_and_its_cookies(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.browsing.Browsing.do.__defaults__", (2.0,))
+    browser.call("navigate", url=site.page("/", SHOP))
+    browser.call("console", expression="document.cookie = 'a=1'")
+    assert "did not end within 2 s" in browser.error("console", expression="new Promise(() => {})")
+    assert json.loads(browser.call("console", expression="document.cookie")["result"]) == "a=1"
+
+
 def test_redirect_loop_and_broken_servers_are_told(site: Site, browser: Rollout) -> None:
     site.redirect("/loop", "/loop")
     site.pages["/hangs-up"] = lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)
