@@ -18,7 +18,8 @@
     |   |-- EndpointUnreachable
     |   |-- BackendMissing     the sandbox backend does not work here
     |   |-- RunLocked          a living process works in this run directory
-    |   `-- DiskFull
+    |   |-- DiskFull
+    |   `-- DatasetChanged     it is no longer what was planned
     |-- BudgetStop           the user, exit 5: the rest stays pending
     |-- RolloutError         the manifest (outcome `failed`); never leaves one rollout
     |   |-- ProviderError
@@ -119,6 +120,10 @@ class RunLocked(EnvironmentStop):
 
 class DiskFull(EnvironmentStop):
     """No space left where the run writes."""
+
+
+class DatasetChanged(EnvironmentStop):
+    """The dataset is no longer what was planned: it was changed, or is gone, while the run went on."""
 
 
 class BudgetStop(HermesRunError):

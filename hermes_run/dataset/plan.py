@@ -17,7 +17,7 @@ from hermes_run.core.keys import shard_of, unpack_key
 from hermes_run.core.task import PromptTask
 from hermes_run.dataset.files import is_plain, open_text, read_line_at, read_lines
 from hermes_run.dataset.rows import BadRow, Row, parse_row, parse_work
-from hermes_run.errors import DatasetError
+from hermes_run.errors import DatasetChanged, DatasetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -143,10 +143,9 @@ class Plan:
     def read_tasks(self, rollouts: Iterable[Rollout]) -> Iterator[PromptTask]:
         """The tasks of rollouts that come in dataset order, each row read when it is asked for.
 
-        Raises DatasetError when a row is no longer what was planned.
+        Raises DatasetChanged when a row is no longer what was planned.
         """
-        rows = self._read_plain if is_plain(self.path) else self._read_stream
-        for rollout, row in rows(rollouts):
+        for rollout, row in self._as_planned(self._read(rollouts)):
             yield PromptTask(
                 key=unpack_key(rollout.key),
                 prompt_index=self._indexes[rollout.position],
@@ -161,10 +160,19 @@ class Plan:
             )
 
     def read_rows(self) -> Iterator[tuple[int, Row]]:
-        """(position, row) of every row that can be run, in order, in one pass."""
+        """(position, row) of every row that can be run, in order, in one pass. Raises DatasetChanged."""
         rollouts = (Rollout(self._content(position), position) for position in range(len(self)))
-        for rollout, row in self._read_stream(rollouts):
+        for rollout, row in self._as_planned(self._read_stream(rollouts)):
             yield rollout.position, row
+
+    @staticmethod
+    def _as_planned(rows: Iterator[tuple[Rollout, Row]]) -> Iterator[tuple[Rollout, Row]]:
+        try:
+            yield from rows
+        except DatasetError as error:
+            raise DatasetChanged(
+                f"{error}. It could when the run began: put it back, and run the same command again"
+            ) from None
 
     def _content(self, position: int) -> bytes:
         return bytes(self._keys[position * _KEY_BYTES : (position + 1) * _KEY_BYTES])
@@ -175,11 +183,14 @@ class Plan:
         except BadRow:
             row = None
         if row is None or bytes.fromhex(row.key) != self._content(position):
-            raise DatasetError(
+            raise DatasetChanged(
                 f"{self.path}: the dataset was changed while the run was reading it "
-                f"(row {self._indexes[position]}); run the same command again"
+                f"(row {self._indexes[position]}); nothing is lost: run the same command again"
             )
         return row
+
+    def _read(self, rollouts: Iterable[Rollout]) -> Iterator[tuple[Rollout, Row]]:
+        yield from (self._read_plain if is_plain(self.path) else self._read_stream)(rollouts)
 
     def _read_plain(self, rollouts: Iterable[Rollout]) -> Iterator[tuple[Rollout, Row]]:
         position, row = -1, None

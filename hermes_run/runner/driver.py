@@ -12,7 +12,7 @@ import msgspec
 
 from hermes_run.core.registry import ENGINES, load
 from hermes_run.core.trajectory import Status, StopReason
-from hermes_run.errors import BudgetStop, EnvironmentStop
+from hermes_run.errors import BudgetStop, DatasetChanged, EnvironmentStop
 from hermes_run.formats.sharegpt import ShareGPT
 from hermes_run.runner.pilot import Pilot
 from hermes_run.runner.session import run_prompt
@@ -90,9 +90,15 @@ class Driver:
     def _numbered_tasks(self) -> Iterator[PromptTask]:
         opened, size = self._opened, self._opened.spec.batch_size
         todo = (each for each in opened.plan.rollouts() if opened.is_pending(each.key))
-        for number, task in enumerate(opened.plan.read_tasks(todo)):
-            batch = self.first_batch + number // size
-            yield msgspec.structs.replace(task, batch=batch)
+        number = 0
+        try:
+            for task in opened.plan.read_tasks(todo):
+                yield msgspec.structs.replace(task, batch=self.first_batch + number // size)
+                number += 1
+        except DatasetChanged as change:
+            if not number:
+                raise
+            self.stopped, self.exit_code = str(change), change.exit_code  # what is in flight is paid for
 
     def announce(self) -> None:
         """Tell the observer of the plan."""

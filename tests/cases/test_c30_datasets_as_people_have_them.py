@@ -6,6 +6,7 @@ import gzip
 import json
 import signal
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from tests.flow.replies import turns
 from tests.servers import says
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.flow.lab import Lab
     from tests.flow.zygote import Run
-    from tests.servers import ModelServer
+    from tests.servers import Answer, ModelServer, Request
 
 BIG = "x" * 5_000_000
 GOOD = [
@@ -234,3 +237,59 @@ def test_a_million_lines_begin_and_resume_soon_and_in_little_memory(lab: Lab, se
         assert seconds < 60
         assert memory_mb < 1000
     assert (lab.run_dir / "journal.jsonl").read_bytes().count(b"\n") > 10
+
+
+def grown(rows: list[bytes]) -> list[bytes]:
+    return [*rows, b'{"prompt": "[new]"}\n']
+
+
+CHANGES: dict[str, tuple[Callable[[list[bytes]], list[bytes] | None], bool]] = {
+    "a row on top": (lambda rows: [b'{"prompt": "[new]"}\n', *rows], True),
+    "turned round": (lambda rows: rows[::-1], True),
+    "cut": (lambda rows: rows[:5], True),
+    "gone": (lambda _: None, True),
+    "rows at the end": (grown, False),
+}
+"""What happens to the file while a run goes on, and whether that stops it."""
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_dataset_that_is_changed_meanwhile_loses_and_repeats_nothing(
+    lab: Lab, server: ModelServer, change: str
+) -> None:
+    """Rows are read when their turn comes. What is in flight then is paid for: it is let finish."""
+    how, stops = CHANGES[change]
+    text = "x" * 20_000  # so that the file is larger than what is read of it at once
+    rows = [b'{"prompt": "[%d] %s"}\n' % (n, text.encode()) for n in range(60)]
+    path = write(lab, b"".join(rows))
+
+    def respond(request: Request) -> Answer:
+        if request.prompt.startswith("[1]") and path.exists():
+            changed = how(rows)
+            if changed is None:
+                path.unlink()
+            else:
+                path.write_bytes(b"".join(changed))
+        return says("done", reasoning="r", delay_s=0.1)
+
+    server.respond = respond
+    lab.use_server(server.url)
+    lab.spec["batch_size"] = 5
+    result = lab.run()
+    assert "Traceback" not in result.err
+    assert result.code == (4 if stops else 0), result.err
+    if stops:
+        assert "run the same command again" in result.err
+    paid = [json.loads(line) for line in (lab.run_dir / "journal.jsonl").read_text().splitlines()]
+    assert len(paid) == len(server.requests), "every reply that was paid for is kept"
+    assert all(entry["status"] == "completed" for entry in paid)
+    server.respond = turns(1)
+    if change == "gone":
+        write(lab, b"".join(rows))
+    assert lab.run("-q").code == 0
+    assert set(Counter(request.prompt for request in server.requests).values()) == {1}
+    wanted = how(rows) or rows
+    assert [line["conversations"][0]["value"] for line in lab.lines()] == [
+        json.loads(row)["prompt"] for row in wanted
+    ]
+    lab.assert_sound()

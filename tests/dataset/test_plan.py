@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hermes_run.core.keys import content_key, shard_of, split_key, unpack_key
 from hermes_run.dataset.plan import InvalidRow, Plan, Rollout, Selection, equal_rows, make_plan, planned_keys
-from hermes_run.errors import DatasetError
+from hermes_run.errors import DatasetChanged, DatasetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,16 +263,16 @@ def test_a_dataset_changed_while_the_run_reads_it_is_refused(
     path.write_bytes(pack(data))
     plan = make_plan(path, Selection())
     path.write_bytes(pack(change(data)))
-    with pytest.raises(DatasetError, match="was changed while the run was reading it"):
+    with pytest.raises(DatasetChanged, match="was changed while the run was reading it"):
         list(plan.read_tasks(plan.rollouts()))
-    with pytest.raises(DatasetError, match="was changed while the run was reading it"):
+    with pytest.raises(DatasetChanged, match="was changed while the run was reading it"):
         list(plan.read_rows())
 
 
 def test_a_dataset_removed_while_the_run_reads_it_is_refused(tmp_path: Path) -> None:
     plan = planned(tmp_path, "a")
     plan.path.unlink()
-    with pytest.raises(DatasetError, match="cannot be read"):
+    with pytest.raises(DatasetChanged, match="cannot be read"):
         list(plan.read_tasks(plan.rollouts()))
 
 
