@@ -13,11 +13,11 @@ from hermes_run.core.keys import digest
 from hermes_run.core.registry import TOOLS, did_you_mean
 from hermes_run.spec.docstrings import read_docstring
 from hermes_run.spec.draft import absolute, file_problem
-from hermes_run.spec.hints import KNOWN, NoSchema, schema_of
+from hermes_run.spec.hints import KNOWN, NoSchema, names_of, schema_of
 from hermes_run.spec.locate import shown, shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from hermes_run.spec.draft import Draft
     from hermes_run.spec.locate import Place
@@ -76,10 +76,11 @@ def read_own_tool(path: Path, function: str, *, host: bool, is_in_file: bool = T
     except (ValueError, RecursionError) as error:
         raise Mistaken(f"{shown_path(path)}:1: is no Python: {error}") from None
     node = _find(tree, path, function)
-    faults = [f"{shown_path(path)}:{line}: {function}: {what}" for line, what in _faults(node)]
+    names = names_of(tree)
+    faults = [f"{shown_path(path)}:{line}: {function}: {what}" for line, what in _faults(node, names)]
     if faults:
         raise Mistaken("\n".join(faults))
-    return OwnTool(spec=_spec(node), path=path, source=source, host=host)
+    return OwnTool(spec=_spec(node, names), path=path, source=source, host=host)
 
 
 def written_tools(draft: Draft) -> list[tuple[str, bool]]:
@@ -163,7 +164,7 @@ def _find(tree: ast.Module, path: Path, function: str) -> _Function:
     raise Mistaken(f'{shown_path(path)}:1: there is no function "{function}" at its top level{hint}')
 
 
-def _faults(node: _Function) -> Iterator[tuple[int, str]]:
+def _faults(node: _Function, names: Mapping[str, ast.AST]) -> Iterator[tuple[int, str]]:
     """(line, what is wrong and the cure)."""
     if node.name in TOOLS:
         yield node.lineno, "is the name of a built-in tool; give the function another name"
@@ -179,11 +180,14 @@ def _faults(node: _Function) -> Iterator[tuple[int, str]]:
     for each in arguments.posonlyargs:
         yield each.lineno, f'parameter "{each.arg}" is positional only; take the / out'
     for parameter in (*arguments.args, *arguments.kwonlyargs):
+        if not parameter.arg.isascii() or len(parameter.arg) > MAX_NAME:
+            what = f"has at most {MAX_NAME} ASCII letters, digits and _; rename it"
+            yield parameter.lineno, f'parameter "{parameter.arg}": a parameter {what}'
         if parameter.annotation is None:
             yield parameter.lineno, f'parameter "{parameter.arg}" has no type hint; known: {KNOWN}'
             continue
         try:
-            schema_of(parameter.annotation)
+            schema_of(parameter.annotation, names)
         except NoSchema as hint:
             yield parameter.lineno, f'parameter "{parameter.arg}" has the type {hint}; known: {KNOWN}'
     if any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in _own_nodes(node.body)):
@@ -198,7 +202,7 @@ def _own_nodes(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
             yield from _own_nodes(ast.iter_child_nodes(node))
 
 
-def _spec(node: _Function) -> ToolSpec:
+def _spec(node: _Function, names: Mapping[str, ast.AST]) -> ToolSpec:
     arguments = node.args
     defaults: dict[str, ast.expr] = {}
     if arguments.defaults:
@@ -212,7 +216,7 @@ def _spec(node: _Function) -> ToolSpec:
     about, words = read_docstring(docstring, [each.arg for each in parameters])
     properties: dict[str, Any] = {}
     for each in parameters:
-        schema = schema_of(each.annotation) if each.annotation is not None else {}
+        schema = schema_of(each.annotation, names) if each.annotation is not None else {}
         if each.arg in words:
             schema = schema | {"description": words[each.arg]}
         properties[each.arg] = schema | _default(defaults.get(each.arg))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from tests.servers import ModelServer, says
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.flow.lab import Lab
 
 TOOL = '''
@@ -234,3 +239,81 @@ def test_effective_spec_of_the_run_directory_can_be_run_again(lab: Lab) -> None:
     prepare(lab, "my_tool.py:weather", made=calls(("weather", {"city": "Rome"})))
     assert lab.run().code == 0
     assert lab.call("run", str(lab.run_dir / "spec.yaml")).code == 0
+
+
+SHAPED = '''
+import enum, typing
+from dataclasses import dataclass, field
+
+Unit = typing.Literal["celsius", "fahrenheit"]
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+@dataclass
+class Place:
+    city: str
+    colours: "list[Colour]" = field(default_factory=list)
+
+def shaped(
+    place: Place, unit: Unit, colour: typing.Optional[Colour] = None, pair: "tuple[int, ...]" = ()
+) -> dict:
+    """Say what came."""
+    assert all(isinstance(each, Colour) for each in place.colours)
+    hint = shaped.__annotations__["place"]
+    return {"place": repr(place), "unit": unit, "colour": repr(colour), "pair": repr(pair), "hint": str(hint)}
+'''
+
+
+def test_names_of_the_file_are_types_and_arrive_as_such(lab: Lab) -> None:
+    place = {"city": "Rome", "colours": ["red"]}
+    made = calls(
+        ("shaped", {"place": place, "unit": "celsius", "colour": "blue", "pair": ["1", 2]}),
+        ("shaped", {"place": {"city": "Oslo"}, "unit": "celsius"}),
+        ("shaped", {"place": {"town": "Oslo"}, "unit": "kelvin", "colour": "green"}),
+    )
+    prepare(lab, "my_tool.py:shaped", made=made)
+    (lab.folder / "my_tool.py").write_text(SHAPED)
+    result = lab.run()
+    assert result.code == 0, result.err
+    first, second, third = results(lab)
+    assert first == {
+        "place": "Place(city='Rome', colours=[<Colour.RED: 'red'>])",
+        "unit": "celsius",
+        "colour": "<Colour.BLUE: 'blue'>",
+        "pair": "(1, 2)",
+        "hint": "<class 'my_tool.Place'>",  # the runner's own __future__ imports are not the file's
+    }
+    assert (second["colour"], second["pair"]) == ("None", "()")
+    for part in ('unknown parameter "place.town"', 'missing parameter "place.city"', '"unit" must be one of'):
+        assert part in third["error"]
+
+
+WAITING = '''
+import os, time
+def wait() -> str:
+    """Wait."""
+    open("began", "w").write(str(os.getpid()))
+    time.sleep(600)
+    return ""
+'''
+
+
+def test_code_on_the_host_ends_with_a_run_that_is_killed(lab: Lab) -> None:
+    prepare(lab, {"tool": "my_tool.py:wait", "host": True}, made=calls(("wait", {})))
+    (lab.folder / "my_tool.py").write_text(WAITING)
+    run = lab.start("--allow-host-code")
+    began = lab.folder / "began"
+    _until(lambda: began.exists() and began.read_text() != "")
+    run.send_signal(signal.SIGKILL)
+    run.communicate(timeout=60)
+    pid = int(began.read_text())
+    _until(lambda: not Path(f"/proc/{pid}").exists() or b") Z" in Path(f"/proc/{pid}/stat").read_bytes())
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)

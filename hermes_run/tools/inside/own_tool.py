@@ -5,13 +5,15 @@ What the function prints, and what it reads, goes nowhere.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
+import contextlib
+import dataclasses
+import enum
 import json
 import os
 import sys
 import traceback
 import types
+import typing
 from typing import Any
 
 
@@ -33,6 +35,14 @@ class Out:
         os._exit(0)
 
 
+def end_with_the_runner() -> None:
+    """Be killed when the runner is: on the host nobody else would end this."""
+    with contextlib.suppress(ImportError, OSError, AttributeError):  # where there is no such thing
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+
+
 def main() -> None:
     """Read, call, answer."""
     order = json.loads(sys.stdin.buffer.read())
@@ -47,15 +57,70 @@ def main() -> None:
 def answer(order: dict[str, Any], out: Out) -> None:
     """Make the file a module, call its function, give its result."""
     if order["folder"]:
+        end_with_the_runner()
         sys.path.insert(0, order["folder"])
     module = types.ModuleType(order["module"])
     module.__file__ = order["file"]
     sys.modules[order["module"]] = module
-    exec(compile(order["source"], order["name"], "exec"), module.__dict__)  # noqa: S102 - what this is for
-    result = getattr(module, order["function"])(**order["arguments"])
-    if inspect.isawaitable(result):
+    program = compile(order["source"], order["name"], "exec", dont_inherit=True)
+    exec(program, module.__dict__)  # noqa: S102 - what this is for
+    function = getattr(module, order["function"])
+    result = function(**meant(function, order["arguments"]))
+    if hasattr(result, "__await__"):
+        import asyncio  # which takes longer than many a function
+
         result = asyncio.run(_wait(result))
     out.say({"returned": result})
+
+
+def hints_of(thing: Any) -> dict[str, Any]:
+    """Its type hints; none where this Python cannot read them."""
+    try:
+        return typing.get_type_hints(thing)
+    except (NameError, TypeError, AttributeError, SyntaxError, ValueError):
+        return {}
+
+
+def meant(thing: Any, values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the function's hints say: what JSON has no form for is made of what it has."""
+    hints = hints_of(thing)
+    return {name: shaped(hints.get(name), value) for name, value in values.items()}
+
+
+def shaped(hint: Any, value: Any) -> Any:
+    """A value of JSON as a hint says: members of Enums, dataclasses, tuples; also inside of others."""
+    kind, inner = getattr(hint, "__origin__", None), list(getattr(hint, "__args__", ()))
+    if kind is None and isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return hint(value)
+    if value is not None and (kind is typing.Union or type(hint).__name__ == "UnionType"):
+        return _first(inner, value)
+    if isinstance(value, list):
+        return _listed(tuple in (kind, hint), inner, value)
+    if isinstance(value, dict) and kind is None and dataclasses.is_dataclass(hint):
+        return typing.cast("Any", hint)(**meant(hint, value))
+    if isinstance(value, dict) and len(inner) == 2:
+        return {name: shaped(inner[1], item) for name, item in value.items()}
+    return value
+
+
+def _listed(is_tuple: bool, inner: list[Any], value: list[Any]) -> Any:
+    """The items of a list, each as its hint says."""
+    if is_tuple and inner[1:] != [...]:
+        return tuple(shaped(part, item) for part, item in zip([*inner, *[None] * len(value)], value))
+    items = [shaped(inner[0] if inner else None, item) for item in value]
+    return tuple(items) if is_tuple else items
+
+
+def _first(hints: Any, value: Any) -> Any:
+    """A value as the first of some hints that changes it, or as it is."""
+    for hint in hints:
+        try:
+            changed = shaped(hint, value)
+        except (TypeError, ValueError):
+            continue
+        if type(changed) is not type(value):
+            return changed
+    return value
 
 
 async def _wait(result: Any) -> Any:
