@@ -126,14 +126,21 @@ def parse_object(line: bytes) -> dict[str, Any]:
             parse_int=_whole,
         )
     except UnicodeDecodeError as error:
-        raise BadRow(f"it is not UTF-8 (byte {error.start})") from None
+        raise BadRow(f"it is not UTF-8 (byte {error.start}); save the file as UTF-8") from None
     except json.JSONDecodeError as error:
-        raise BadRow(f"it is no JSON: {error.msg} at column {error.colno}") from None
+        raise BadRow(f"it is no JSON: {error.msg} at column {error.colno}{_as_lines(line)}") from None
     except RecursionError:
         raise BadRow("it is nested too deeply") from None
     if not isinstance(value, dict):
-        raise BadRow("it is no JSON object")
+        raise BadRow(f"it is no JSON object{_as_lines(line)}")
     return value
+
+
+def _as_lines(line: bytes) -> str:
+    """The cure where a line looks like the beginning of JSON that is laid out over several."""
+    if line.startswith(b"["):
+        return "; a row is one object on one line: jq -c '.[]' makes that of a list"
+    return "; a row is one object on one line: jq -c . makes that" if line == b"{" else ""
 
 
 def _kind(value: Any) -> str:

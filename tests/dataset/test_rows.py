@@ -186,6 +186,11 @@ def test_halves_of_a_character_are_joined_or_replaced_reversibly() -> None:
         (b'{"prompt": ["a","b"]}', '"prompt" is a list'),
         (b'{"prompt": {"a":1}}', '"prompt" is an object'),
         (b"{}", 'it has no "prompt"'),
+        (b"{", "; a row is one object on one line: jq -c . makes that"),
+        (b"[", "; a row is one object on one line: jq -c '.[]' makes that of a list"),
+        (b'[{"prompt": "x"},', "jq -c '.[]' makes that of a list"),
+        (b'[{"prompt": "x"}]', "it is no JSON object; a row is one object on one line: jq -c '.[]'"),
+        (b"caf\xe9", "it is not UTF-8 (byte 3); save the file as UTF-8"),
         (b'{"promt": "x"}', 'did you mean "promt"?'),
         (b'{"question": "x", "id": 1}', "; its columns: question, id (dataset.prompt_field"),
         (
