@@ -14,6 +14,7 @@ from hermes_run.core.artifacts import Artifact
 from hermes_run.core.text import clean_bytes
 from hermes_run.errors import SandboxError, ToolError
 from hermes_run.tools.globs import read_glob
+from hermes_run.tools.shell import PRELUDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,12 @@ MOST_BYTES = 16 << 20
 MOST_S = 60.0
 _MOST_LISTED = 8 << 20
 """Bytes of names: about a hundred thousand files."""
-_LIST = "find . -name .git -prune -o -type f -exec printf '%s\\0' {} +"
+PLAINLY = f"exec 2>/dev/null; {PRELUDE}"
+"""Before every command of ours in a workspace that a model has used: its variables do not count, and
+complaints are no output."""
+_OPEN = PLAINLY + 'w={}; [ -L "$w" ] || chmod -R u+rwX -- "$w"'
+"""Modes are no part of what is kept, and files that their own user cannot read would be."""
+_LIST = PLAINLY + "find . -name .git -prune -o -type f -exec printf '%s\\0' {} +"
 DIFF_NAME = "workspace.diff"
 FOLDER = "workspace"
 
@@ -72,6 +78,8 @@ async def collect(sandbox: Sandbox, globs: Sequence[str], diff: WorkspaceDiff | 
     """Keep what the spec asks for. The trajectory is complete by now: nothing here makes it fail."""
     try:
         async with asyncio.timeout(MOST_S):
+            workspace = shlex.quote(sandbox.info.cwd)
+            await sandbox.exec(_OPEN.format(workspace), timeout_s=MOST_S)
             if diff is not None:
                 await _keep_diff(diff, kept)
             if globs:
@@ -124,7 +132,7 @@ async def _keep_files(sandbox: Sandbox, globs: Sequence[str], kept: Kept) -> Non
 async def read_bytes(sandbox: Sandbox, path: bytes, most: int) -> bytes | None:
     """A file of the workspace; None when it cannot be read, or is longer than `most` bytes."""
     quoted = shlex.quote(path.decode("utf-8", "surrogateescape"))
-    command = f"[ -f ./{quoted} ] && [ ! -L ./{quoted} ] && head -c {most + 1} <./{quoted}"
+    command = f"{PLAINLY}[ -f ./{quoted} ] && [ ! -L ./{quoted} ] && head -c {most + 1} <./{quoted}"
     result = await sandbox.exec(command, timeout_s=MOST_S, workdir=sandbox.info.cwd, max_output=most + 4096)
     if result.exit_code or result.omitted or len(result.output) > most:
         return None

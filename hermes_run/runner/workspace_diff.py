@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from hermes_run.errors import ToolError
-from hermes_run.runner.artifacts import read_bytes
+from hermes_run.runner.artifacts import PLAINLY, read_bytes
 from hermes_run.runner.git_patch import file_diff
+from hermes_run.tools.shell import quote
 
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
@@ -29,14 +30,15 @@ _MOST_READ = 64 << 20
 _COPY_S = 60.0
 _LOOKS = 3
 """A file may go between its listing and its sum, when something is still running there."""
-_BASE = '"${TMPDIR:-/tmp}/.hermes-run-workspace"'
+_NAME = ".hermes-run-workspace"
 _SUMS = (
-    "s=; for p in cksum sha256sum md5sum; do if command -v $p >/dev/null; then s=$p; break; fi; done;"
+    f"{PLAINLY}s=; for p in cksum sha256sum md5sum; do command -v $p >/dev/null && s=$p && break; done;"
     ' [ "$s" ] || exit 9; find . -name .git -prune -o -type f -exec $s {} +'
 )
-_COPY = f"""b={_BASE}; case "$b/" in "${{PWD%/}}"/*) exit 7;; esac
+# Says first where the copy is.
+_COPY = f"""{PLAINLY}b=${{TMPDIR:-/tmp}}/{_NAME}; case "$b/" in "${{PWD%/}}"/*) exit 7;; esac
 set -- $(du -sk . 2>/dev/null); [ "${{1:-0}}" -le {_MOST_KIB} ] || exit 8
-rm -rf "$b" && mkdir "$b" && cp -RPp . "$b/" && cd "$b" &&
+printf '%s\n' "$b"; rm -rf "$b" && mkdir "$b" && cp -RPp . "$b/" && cd "$b" &&
 find . -name .git -prune -exec rm -rf {{}} + && {{ {_SUMS}; }}"""
 _WHY = {
     7: "the diff: the workspace holds the sandbox's folder for temporary files",
@@ -59,6 +61,7 @@ class WorkspaceDiff:
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._why = "the diff: the workspace was not looked at"
+        self._copy = ""
         self._before: dict[bytes, bytes] = {}
         self._room = _MOST_READ
         self.left_out: list[str] = []
@@ -70,13 +73,14 @@ class WorkspaceDiff:
         if result.exit_code or result.omitted:
             self._why = _WHY.get(result.exit_code, "the diff: the workspace could not be copied at its start")
         else:
-            self._why, self._before = "", sums_of(result.output)
+            copy, _, sums = result.output.partition(b"\n")
+            self._why, self._copy, self._before = "", quote(copy), sums_of(sums)
 
     async def text(self) -> bytes:
         """The diff; b"" when nothing changed. Raises ToolError with the reason why there is none."""
         if self._why:
             raise ToolError(self._why)
-        aside = await self._sums(f"cd {_BASE} && {_SUMS}")
+        aside = await self._sums(f"cd {self._copy} && {_SUMS}")
         if aside != self._before:
             raise ToolError("the diff: the copy of the workspace was changed meanwhile")
         after = await self._sums(_SUMS)
@@ -120,11 +124,12 @@ class WorkspaceDiff:
         return path, old if path in self._before else None, new if path in after else None
 
     async def _old(self, path: bytes) -> bytes | None:
-        """What a file was; None for one that is too long."""
-        where = f"cd {_BASE} && head -c {_MOST_FILE + 1} <./"
+        """What a file was; None for one that is too long, or cannot be read any more."""
+        where = f"{PLAINLY}cd {self._copy} && head -c {_MOST_FILE + 1} <./"
         quoted = "'" + path.decode("utf-8", "surrogateescape").replace("'", "'\\''") + "'"
         result = await self._sandbox.exec(where + quoted, timeout_s=_COPY_S, max_output=_MOST_FILE + 4096)
-        return result.output if len(result.output) <= _MOST_FILE else None
+        is_whole = not result.exit_code and len(result.output) <= _MOST_FILE
+        return result.output if is_whole else None
 
 
 def sums_of(output: bytes) -> dict[bytes, bytes]:

@@ -29,7 +29,7 @@ _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]+")
 _MAX_NAME = 255  # bytes; every file system in use
 
 PRELUDE = """
-LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; unset CDPATH; nl='
+LC_ALL=C; export LC_ALL; PATH=$PATH:/usr/local/bin:/usr/bin:/bin; unset CDPATH LD_PRELOAD; nl='
 '; IFS=" \t$nl"
 """
 """Bytes are bytes, and the tools are found whatever the kept shell has exported."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,39 @@ def test_files_and_diff_of_a_workspace(tmp_path: Path, name: str) -> None:
     }
     assert files == AFTER
     lab.assert_sound()
+
+
+_SPOILED = (
+    "echo new >>kept.txt; echo x >hidden.txt; mkdir -p far/away; echo y >far/away/deep.txt; rm gone.txt;"
+    " chmod 0 hidden.txt kept.txt far/away far; mkdir here; cd here; chmod 0 {place};"
+    " export PATH=/none TMPDIR=/none LD_PRELOAD=/none.so IFS=/"
+)
+
+
+@pytest.mark.parametrize("place", [".", '"$OLDPWD"'])
+@pytest.mark.parametrize("name", NAMES)
+def test_files_and_diff_hang_on_nothing_that_the_commands_left(tmp_path: Path, name: str, place: str) -> None:
+    """Neither on modes that its own user cannot read, nor on variables and folders."""
+    lab = at(Lab(tmp_path / "lab"), name, artifacts=["*.txt"], diff=True)
+    lab.write_rows([{"prompt": "work", "files": {"kept.txt": "old\n", "gone.txt": "was\n"}}])
+    call = {"tool": "terminal", "arguments": {"command": _SPOILED.format(place=place)}}
+    turns = [{"reasoning": "r", "calls": [call]}, {"reasoning": "r", "text": "done"}]
+    lab.write_tape({"conversations": [{"turns": turns}]})
+    assert lab.run().code == 0
+    (record,) = lab.lines()
+    assert record["metadata"]["artifacts_left_out"] == ""
+    kept = {
+        path.split("/", 2)[2]: (lab.run_dir / path).read_bytes() for path in record["metadata"]["artifacts"]
+    }
+    diff = kept.pop("workspace.diff")
+    changed = re.findall(rb"^diff --git a/(\S+)", diff, re.MULTILINE)
+    assert changed == [b"far/away/deep.txt", b"gone.txt", b"hidden.txt", b"kept.txt"]
+    assert b"+++ b/kept.txt\n@@ -1 +1,2 @@\n old\n+new\n" in diff
+    assert kept == {
+        "workspace/far/away/deep.txt": b"y\n",
+        "workspace/hidden.txt": b"x\n",
+        "workspace/kept.txt": b"old\nnew\n",
+    }
 
 
 @pytest.mark.parametrize("program", ["cksum", "sha256sum", "md5sum"])
