@@ -27,6 +27,9 @@ _MEMORY = 1 << 30
 MOST_FILE = 256 << 20
 """Bytes of a file that the browser writes, a download above all."""
 
+MOST_DATA = 3 << 30
+"""Bytes of memory that each of its processes writes to: a page asks in vain for more, or crashes alone."""
+
 INFO = "info"
 DOWNLOADS = "downloads"
 
@@ -40,7 +43,8 @@ def write_launcher(folder: Path, bwrap: str, program: str) -> Path:
     words = [bwrap, *_arguments(folder, program), "--info-fd", "9", "--", program]
     script = folder / "chromium"
     command = " ".join(map(shlex.quote, words))
-    start = (
+    start = f"ulimit -d {MOST_DATA // 1024}\n"
+    start += (
         f"trap '' XFSZ\nulimit -f {MOST_FILE // 512}\n"  # a longer file is an error for its writer, no end
     )
     start += f'exec {command} "$@" 9>{shlex.quote(str(folder / INFO))}\n'

@@ -172,6 +172,20 @@ def test_page_that_leads_on_to_nowhere_is_a_failure(
     assert browser.call("navigate", url=site.page("/", SHOP))["title"] == "Shop"
 
 
+MEMORY = """<title>0</title><button onclick="window.a = []; for (let i = 1; i <= 60; i++) {
+ window.a.push(new Uint8Array(1e8).fill(1)); document.title = i }">take</button>"""
+WASM = """<script>document.title = new WebAssembly.Memory({initial: 100, maximum: 60000}).buffer.byteLength</script>"""
+
+
+def test_page_that_takes_all_memory_gets_a_part_of_it(site: Site, browser: Rollout) -> None:
+    assert browser.call("navigate", url=site.page("/wasm", WASM))["title"] == str(100 * 65536)
+    browser.call("navigate", url=site.page("/", MEMORY))
+    result, failed = browser.result("click", ref=browser.ref("take"))
+    if not failed:  # it may have crashed as well
+        assert int(result["title"]) < 40
+    assert browser.call("navigate", url=site.page("/shop", SHOP))["title"] == "Shop"
+
+
 @pytest.mark.parametrize(
     "way",
     [
