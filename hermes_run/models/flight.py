@@ -3,8 +3,10 @@
 The first wave of refusals leaves what the endpoint kept in flight. From there one more is tried after a
 second, then two, four, eight. A trial that is refused takes its own step back, and nothing else: the next
 one comes ten seconds later, and the following ones every five. So a limit that stands is touched rarely,
-and one that was lifted is left behind within a minute. Refusals that no trial explains leave twice
-what was in flight, or half of the limit. Only calls that had to wait for room make room.
+and one that was lifted is left behind within a minute. The refusal of every fourth trial in a row is
+taken to be due to the rate as well: its calls start together. Refusals that no trial explains mean
+something only where they are most of a wave: they leave what was kept. A few among many come by chance,
+and one alone says nothing of how many may be in flight. Only calls that had to wait for room make room.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 _PROOFS = 5
 """Replies to calls beyond the proven level that prove the level of a trial."""
+_DOUBTED = 4
 _FIRST_TRY_S = 10.0
 _PAUSE_S = 5.0
 _FIRST_PAUSE_S = 1.0
@@ -29,6 +32,8 @@ class Flight:
         self._most = math.inf
         self._proved = math.inf
         self._is_first = False
+        self._refused = 0
+        self._in_vain = 0
         self._step = 1.0
         self._pause_s = _FIRST_PAUSE_S
         self._try_at = 0.0
@@ -51,17 +56,24 @@ class Flight:
         """Whether a refusal can be due to a trial: more are in flight than are known to be kept."""
         return self._proved < in_flight <= self._most < math.inf
 
+    def explains(self, in_flight: int) -> bool:
+        """Whether a trial alone is the reason of a refusal: of every fourth one in a row that is doubted."""
+        return self.was_trial(in_flight) and (self._in_vain + 1) % _DOUBTED != 0
+
     def refused(self, in_flight: int, now: float, *, is_new: bool) -> None:
         """One of the calls in flight was refused; `is_new` if it is the first one of its wave."""
+        self._refused = 1 if is_new else self._refused + 1
         if self.was_trial(in_flight):
             limit, self._pause_s = self._proved, _PAUSE_S
+            self._in_vain += 1
             self._try_at = now + _FIRST_TRY_S
         elif self._most == math.inf or (self._is_first and not is_new):
             self._is_first, limit = True, float(in_flight - 1)
             self._try_at = now + self._pause_s
-        elif is_new:
-            self._is_first, limit = False, max(2.0 * (in_flight - 1), self._most / 2)
+        elif self._refused > in_flight - 1 > 0:
+            self._is_first, limit = False, float(in_flight - 1)
         else:
+            self._is_first = self._is_first and not is_new
             return
         self._most = max(1.0, min(self._most, limit))
         self._proved = self._most
@@ -75,6 +87,7 @@ class Flight:
             self._kept_above += 1
             if self._kept_above >= _PROOFS:
                 self._proved = self._most
+                self._in_vain = 0
         if not self._is_short:
             return
         self._is_short = False

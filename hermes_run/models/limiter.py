@@ -170,7 +170,7 @@ class Gate:
         cells = self._cells
         now = self._clock()
         is_new = passed.at > cells[_CLOSED_AT]
-        is_trial = self._flight.was_trial(self.in_flight)
+        is_explained = self._flight.explains(self.in_flight)
         with self._board:
             cells[_REFUSED_SINCE] = cells[_REFUSED_SINCE] or now
             if is_new:
@@ -181,7 +181,7 @@ class Gate:
             elif wait_s is not None:
                 cells[_OPENS_AT] = max(cells[_OPENS_AT], now + wait_s)
             wave = pace.Wave(cells[_CLOSED_AT], cells[_OPENS_AT], is_new)
-            is_limit = self._pace.refused(passed.at, wave, is_explained=is_trial)
+            is_limit = self._pace.refused(passed.at, wave, is_explained=is_explained)
         if is_limit:
             self._flight.refused(self.in_flight, now, is_new=is_new)
         if is_new:

@@ -195,9 +195,10 @@ class Pace:
         if not is_free and not cells[_PRIOR] < cells[_LAST_PRIOR] < INFINITE:
             cells[_STREAK_RATE] = cells[_PRIOR]
             cells[_STREAK_ACCEPTED] = cells[_STREAK_REFUSED] = 0.0
+        else:
+            cells[_STREAK_ACCEPTED] += self._accepted(cells[_SINCE], closed_at)
+            cells[_STREAK_REFUSED] += cells[_REFUSED]
         cells[_LAST_PRIOR] = cells[_PRIOR]
-        cells[_STREAK_ACCEPTED] += self._accepted(cells[_SINCE], closed_at)
-        cells[_STREAK_REFUSED] += cells[_REFUSED]
         accepted, refused = cells[_STREAK_ACCEPTED], cells[_STREAK_REFUSED]
         if is_free and refused >= _ENOUGH and accepted < _CHANCE_ACCEPTED * refused:
             cells[_FREE_UNTIL] = 0.0

@@ -238,12 +238,27 @@ def test_a_gate_without_limits_holds_nobody_up() -> None:
     assert server.peak == 300
 
 
+@pytest.mark.parametrize("retry_after_s", [1.0, None])
 @pytest.mark.parametrize("latency_s", [0.05, 0.5, 2.0])
-@pytest.mark.parametrize("share", [0.01, 0.03, 0.1])
-def test_refusals_that_come_by_chance_do_not_slow_a_run_to_a_crawl(share: float, latency_s: float) -> None:
-    """No rate keeps them away: each is waited for, and the calls between go as fast as before."""
-    server = Limited(lambda _: random.random() >= share, latency_s)
+@pytest.mark.parametrize("share", [0.01, 0.03, 0.1, 0.2])
+def test_refusals_that_come_by_chance_do_not_slow_a_run_to_a_crawl(
+    share: float, latency_s: float, retry_after_s: float | None
+) -> None:
+    """No rate and no fewer calls in flight keep them away: each wave is waited for, and that is all."""
+    server = Limited(lambda _: random.random() >= share, latency_s, retry_after_s)
     work(server, 1500, 64)
-    refused = sum(not ok for _, ok in server.asked)
-    floor_s = 1500 / 64 * latency_s + refused * 1.0
-    assert server.asked[-1][0] - server.asked[0][0] < 45 + 2 * floor_s
+    waves_s = 1500 / (64 * (1 - share)) * (latency_s + 1.0)
+    assert server.asked[-1][0] - server.asked[0][0] < 60 + 2.5 * waves_s
+
+
+def test_fewer_calls_in_flight_than_before_are_found_out_and_used() -> None:
+    server = Limited(lambda _: server.in_flight < (10 if len(server.asked) < 700 else 3), 1.0)
+    work(server, 1500, 64)
+    assert server.asked[-1][0] - server.asked[0][0] < 1.4 * (700 / 10 + 800 / 3)
+
+
+def test_a_server_that_wants_a_pause_between_calls_leaves_nobody_at_one_call_in_flight() -> None:
+    """Two that start together are refused however few are in flight: that is the rate's affair."""
+    server = Limited(Bucket(1, 5), latency_s=2.0, retry_after_s=None)
+    work(server, 400, 16)
+    assert server.per_second() > 0.3 * 5
