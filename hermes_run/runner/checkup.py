@@ -11,6 +11,7 @@ from hermes_run.core.toolsets import TOOLSETS
 from hermes_run.errors import BackendMissing, EnvironmentStop, HermesRunError, MissingExtra
 from hermes_run.runner.backends import images_by_backend, make_backends
 from hermes_run.runner.extra_tools import check_mcp_can_work
+from hermes_run.spec.browser import why_no_browser
 from hermes_run.spec.endpoint import is_scripted, resolve
 from hermes_run.spec.web import with_pins
 from hermes_run.tools.toolkit import offered_tools, unavailable
@@ -96,10 +97,12 @@ async def _browser(settings: Settings, spec: Spec | None) -> Check:
     """Whether the browser tools' Chromium starts, in its jail."""
     from hermes_run.outside.chromium import check_browser
 
-    why, _, cure = (await check_browser(settings)).partition(": ")
+    why, _, cure = why_no_browser(settings).partition(": ")
+    if not why:
+        why, cure = await check_browser(settings), "name one that starts: browser in hermes.yaml"
     drawn = () if spec is None else offered_tools(list(spec.distribution.toolsets), spec.toolsets)
     is_needed = any(name.startswith("browser_") for name in drawn)
-    return Check(name="chromium", works=not why, why=why, cure=cure, is_needed=is_needed)
+    return Check(name="chromium", works=not why, why=why, cure=cure if why else "", is_needed=is_needed)
 
 
 _WARNINGS = {

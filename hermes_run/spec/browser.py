@@ -83,7 +83,7 @@ def why_no_browser(settings: Settings) -> str:
     written = settings.browser.get("executable_path")
     if not find_chromium(settings):
         if written:
-            return f"browser.executable_path in hermes.yaml names no program: {written}"
+            return f"{written} is no program: correct browser.executable_path in hermes.yaml, or take it out"
         return (
             "there is no Chromium: install your system's package chromium (or: playwright install chromium), "
             "or set browser.executable_path or browser.cdp_url in hermes.yaml"

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hermes_run.core.registry import BACKENDS
+from hermes_run.spec.browser import why_no_browser
+from hermes_run.spec.model import Settings
+from tests.conftest import require
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,3 +95,25 @@ def test_whatever_does_not_work_has_a_reason_and_apart_from_it_a_cure(
     assert all(checks[name]["why"] and checks[name]["cure"] for name in broken)
     assert not [name for name in broken if checks[name]["cure"] in checks[name]["why"]]
     assert all("cure" not in check["cure"] for check in checks.values())
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize(
+    ("browser", "why", "cure"),
+    [
+        ("{executable_path: /no/such/program}", "/no/such/program", "browser.executable_path"),
+        ("{executable_path: /bin/false}", "does not start", "hermes.yaml"),
+        ("{cdp_url: 'http://127.0.0.1:9'}", "does not start", "hermes.yaml"),
+    ],
+)
+def test_a_browser_that_does_not_work_is_told_with_the_cure(
+    cli: Cli, tmp_path: Path, browser: str, why: str, cure: str
+) -> None:
+    missing = why_no_browser(Settings())
+    if missing:
+        require("chromium", missing)
+    (tmp_path / "hermes.yaml").write_text(f"browser: {browser}\n")
+    check = checks_of(cli("doctor", "--json", "--config", tmp_path / "hermes.yaml").stdout)["chromium"]
+    assert not check["works"]
+    assert why in check["why"]
+    assert cure in check["cure"]

@@ -652,7 +652,7 @@ def test_what_is_missing_for_a_browser_is_named(tmp_path: Path, monkeypatch: pyt
     if find_spec("playwright") is None:
         assert "hermes-run[browser]" in why_no_browser(Settings())
         return
-    assert "names no program" in why_no_browser(Settings(browser={"executable_path": "/nowhere"}))
+    assert "/nowhere is no program" in why_no_browser(Settings(browser={"executable_path": "/nowhere"}))
     assert why_no_browser(Settings(browser={"cdp_url": "http://127.0.0.1:9"})) == ""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))
