@@ -151,6 +151,8 @@ class BrowserBack(BrowserTool):
     async def call(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Go back. Result: `success`, `url`, `title`, `happened`."""
         del arguments
+        if await self._browsing.leave_empty_window():
+            return await self._browsing.after(await self._browsing.page())
         page = await self._browsing.visited()
         before = page.url
         went = await self._browsing.do(

@@ -41,6 +41,7 @@ DOWNLOADS_AT_ONCE = 3
 LOOK_AGAIN = "take a new browser_snapshot"
 MOST_DOWNLOADS = 50
 
+_NOTHING = frozenset({"", "about:blank"})
 _MOST_NOTES = 20
 _MOST_MESSAGES = 200
 _MOST_CHARS = 1_000
@@ -97,7 +98,9 @@ class Browsing:
     async def visited(self) -> Page:
         """The page, which has to be one that was navigated to. Raises ToolError."""
         page = await self.page()
-        if page.url in {"", "about:blank"}:
+        if page.url in _NOTHING:
+            if await self.do(page.opener()) is not None:
+                raise ToolError("this window is empty; browser_back closes it")
             why = "the page closed itself" if self.closed_itself else "no page is open"
             raise ToolError(f"{why}; open one with browser_navigate{self._told_so_far()}")
         return page
@@ -175,8 +178,8 @@ class Browsing:
         """The result of an action: where the page is now, and what happened meanwhile."""
         await self.settle(page)
         page = await self.page()
-        if page.url in {"", "about:blank"}:
-            self._note("the page closed itself")
+        if page.url in _NOTHING:
+            self._note("the page closed itself" if self.closed_itself else "this window is empty")
         done = await self.result(page, **result)
         wrong = led_nowhere(outside_of(self._session), page.url, self.failed_url)
         return {**done, "success": False, "error": wrong} if wrong else done
@@ -315,6 +318,10 @@ class Browsing:
 
     # ------------------------------------------------------------------ the end
 
+    async def leave_empty_window(self) -> bool:
+        """Close the window if it is one that a page opened and left empty; whether it was."""
+        return (await self.page()).url in _NOTHING and await self.close_window()
+
     async def close_window(self) -> bool:
         """Close the window that the page opened, if it is one; whether there was one."""
         page = await self.page()
@@ -366,8 +373,8 @@ def _said(error: Exception, cure: str) -> str:
     if "Timeout" in first:
         if "intercepts pointer events" in text:
             return "another element covers it; close that one first, or scroll"
-        if "not visible" in text or "not enabled" in text:
-            what = "visible" if "not visible" in text else "enabled"
+        what = next((what for what in ("visible", "enabled", "editable") if f"not {what}" in text), "")
+        if what:
             return f"the element is not {what}; {LOOK_AGAIN}"
         return f"the page did not do that in time; {LOOK_AGAIN} and try again"
     first = re.sub(r"^(?:[A-Za-z]+\.[a-z_A-Z]+: )+", "", first)

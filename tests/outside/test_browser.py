@@ -282,6 +282,25 @@ def test_popup_becomes_the_page_and_back_closes_it(site: Site, browser: Rollout)
 
 
 @pytest.mark.slow
+def test_empty_window_is_told_and_left(site: Site, browser: Rollout) -> None:
+    page = "<title>opener</title><button onclick=\"window.open('about:blank')\">open</button>"
+    browser.call("navigate", url=site.page("/", page))
+    happened = browser.call("click", ref=browser.ref('"open"'))["happened"]
+    assert happened[-1] == "this window is empty"
+    assert "browser_back closes it" in browser.error("snapshot")
+    assert browser.call("back")["title"] == "opener"
+
+
+def test_field_that_takes_no_text_says_so(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.browser_actions._MS", 1_000)
+    page = "<input readonly aria-label=one><input disabled aria-label=two>"
+    browser.call("navigate", url=site.page("/", page))
+    assert "is not editable" in browser.error("type", ref=browser.ref('"one"'), text="x")
+    assert "is not enabled" in browser.error("type", ref=browser.ref('"two"'), text="x")
+
+
 def test_window_that_closes_itself_is_told_with_what_is_the_page_now(site: Site, browser: Rollout) -> None:
     site.page("/second", "<title>second</title><script>setTimeout(() => window.close(), 400)</script>")
     page = "<title>first</title><script>window.open('/second')</script>"
