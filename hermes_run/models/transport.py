@@ -382,4 +382,6 @@ def _why(error: OSError) -> str:
         return "connection refused"
     if isinstance(error, ssl.SSLError):
         return "no TLS there"
+    if isinstance(error, ConnectionResetError):  # what is no TLS server does, too, while TLS is begun
+        return "connection reset before it was made"
     return f"no connection ({error.strerror or type(error).__name__})".lower()
