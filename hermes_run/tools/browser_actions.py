@@ -96,7 +96,9 @@ class BrowserPress(BrowserTool):
         key = arguments["key"]
         if not key or len(key) > 60:
             raise ToolError(f"key names no key; write {_KEYS}")
-        await self._browsing.do(page.keyboard.press(key), cure=f"write {_KEYS}")
+        is_sign = len(key) == 1 and not key.isascii()  # no key of its own, on most keyboards
+        pressing = page.keyboard.insert_text(key) if is_sign else page.keyboard.press(key)
+        await self._browsing.do(pressing, cure=f"write {_KEYS}")
         return await self._browsing.after(page, pressed=key)
 
 

@@ -140,11 +140,11 @@ class Connection:
                     if not answer.done():
                         answer.set_result(result)
 
-    @staticmethod
-    def _is_lost(error: Any) -> bool:
+    def _is_lost(self, error: Any) -> bool:
+        """Whether the connection is of no use any more; over HTTP a server may have forgotten it (404)."""
         from mcp import types
 
-        return bool(error.code == types.CONNECTION_CLOSED)
+        return bool(error.code == types.CONNECTION_CLOSED or self._status == "HTTP 404")
 
     def _said(self, error: Any) -> str:
         """What a request failed with."""

@@ -167,6 +167,44 @@ def test_what_a_server_on_the_host_started_ends_with_it(lab: Lab) -> None:
     assert processes_of("987654") == []
 
 
+def test_a_session_that_a_server_has_forgotten_begins_anew_with_the_next_call(lab: Lab) -> None:
+    sessions: list[str] = []
+    forgotten = "session-2"  # the rollout's; the first one is that of the run's start
+
+    with Site() as site:
+        words = prepare(lab, site, "http", [("go", {"how": "plain"})] * 3)
+        served = site.pages["/mcp"]
+
+        def answer(handler: Handler) -> None:
+            request = json.loads(handler.body or b"{}")
+            if request.get("method") == "initialize":
+                sessions.append(f"session-{len(sessions) + 1}")
+                body = json.dumps(
+                    {"jsonrpc": "2.0", "id": request["id"], "result": started(request)}
+                ).encode()
+                handler.give(body, "application/json", Mcp_Session_Id=sessions[-1])
+            elif request.get("method") == "tools/call" and handler.headers["Mcp-Session-Id"] == forgotten:
+                handler.give(b"", status=404)
+            else:
+                served(handler)
+
+        site.pages["/mcp"] = answer
+        assert lab.run(*words).code == 0
+    lost, again, once_more = results(lab)
+    assert "HTTP 404" in lost["error"]
+    assert "go" in again["result"]
+    assert "go" in once_more["result"]
+    assert len(sessions) == 3
+
+
+def started(request: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "protocolVersion": request["params"]["protocolVersion"],
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "odd", "version": "1"},
+    }
+
+
 @pytest.mark.parametrize(
     ("status", "said"), [(401, "HTTP 401"), (403, "HTTP 403"), (404, "HTTP 404"), (500, "HTTP 500")]
 )

@@ -282,6 +282,13 @@ def test_popup_becomes_the_page_and_back_closes_it(site: Site, browser: Rollout)
 
 
 @pytest.mark.slow
+def test_any_letter_is_a_key(site: Site, browser: Rollout) -> None:
+    browser.call("navigate", url=site.page("/", "<input autofocus oninput='document.title = this.value'>"))
+    for key in ("a", "é", "日"):
+        browser.call("press", key=key)
+    assert browser.call("snapshot")["title"] == "aé日"
+
+
 def test_empty_window_is_told_and_left(site: Site, browser: Rollout) -> None:
     page = "<title>opener</title><button onclick=\"window.open('about:blank')\">open</button>"
     browser.call("navigate", url=site.page("/", page))
