@@ -6,7 +6,8 @@ import asyncio
 import gc
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -128,15 +129,19 @@ class Driver:
         workers = min(self._opened.spec.workers, self.pending)
         pilot = Pilot(self._opened.pilot, self.pending, workers, self._opened.confirm)
 
+        waiting: set[asyncio.Task[object]] = set()  # of those whose rollout has not begun
+
         async def roll_out(task: PromptTask) -> Outcome:
-            await pilot.passed()
-            async with resources.budget.place_for(task) as purse:
-                self._observer.started(task)
-                outcome = await run_prompt(task, resources, purse.spend)
-                purse.is_cut = (
-                    outcome.status is Status.FAILED or outcome.reason == StopReason.PROMPT_TIMEOUT.value
-                )
-                return outcome
+            with until_begun(waiting) as begun:
+                await pilot.passed()
+                async with resources.budget.place_for(task) as purse:
+                    begun()
+                    self._observer.started(task)
+                    outcome = await run_prompt(task, resources, purse.spend)
+                    purse.is_cut = (
+                        outcome.status is Status.FAILED or outcome.reason == StopReason.PROMPT_TIMEOUT.value
+                    )
+                    return outcome
 
         async def deliver(outcome: Outcome) -> None:
             self._deliver(outcome)
@@ -151,6 +156,9 @@ class Driver:
                 running.cancel()
                 return
             engine.drain()
+            pilot.stop()
+            for worker in waiting:
+                worker.cancel()
             self._observer.warn(
                 f"stopping: rollouts in flight may finish within {GRACE_S:g} s; once more leaves at once"
             )
@@ -216,6 +224,17 @@ class Driver:
         if signals.count:
             return signals.exit_code, "stopped by a signal", self.ran
         return 0, "", self.ran
+
+
+@contextmanager
+def until_begun(waiting: set[asyncio.Task[object]]) -> Iterator[Callable[[], None]]:
+    """This task is among those that wait until what it yields is called."""
+    task = cast("asyncio.Task[object]", asyncio.current_task())
+    waiting.add(task)
+    try:
+        yield lambda: waiting.discard(task)
+    finally:
+        waiting.discard(task)
 
 
 def ahead(tasks: Iterator[PromptTask], count: int, see: Callable[[PromptTask], None]) -> Iterator[PromptTask]:

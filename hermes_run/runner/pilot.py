@@ -35,6 +35,14 @@ class Pilot:
         self._confirm = confirm
         self._experience = Experience("the pilot")
         self._is_asked: asyncio.Future[bool] | None = None
+        self._question: asyncio.Future[bool] | None = None
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """Nothing more is to begin: nobody is asked any more, and an open question is taken back."""
+        self._stopped.set()
+        if self._question is not None:
+            self._question.cancel()
 
     async def passed(self) -> None:
         """Wait until one more rollout may begin. Raises BudgetStop when the rest is not wanted."""
@@ -60,5 +68,16 @@ class Pilot:
             return
         if self._is_asked is None:
             self._is_asked = asyncio.get_running_loop().create_future()
+        self._is_asked.set_result(await self._is_wanted())
+
+    async def _is_wanted(self) -> bool:
+        if self._confirm is None or self._stopped.is_set():
+            return False
         forecast = self._experience.forecast(self._rest, self._workers)
-        self._is_asked.set_result(self._confirm is not None and await self._confirm(forecast))
+        self._question = asyncio.ensure_future(self._confirm(forecast))
+        try:
+            return await self._question
+        except asyncio.CancelledError:
+            if not self._stopped.is_set():
+                raise
+            return False

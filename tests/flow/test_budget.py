@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from tests.flow.lab import Lab
-from tests.flow.replies import turns
+from tests.flow.replies import conversations, turns
 from tests.servers import Answer, ModelServer, Request, says
 
 if TYPE_CHECKING:
@@ -278,3 +279,20 @@ def test_workers_all_run_while_the_budget_is_far(tmp_path: Path) -> None:
         started = time.monotonic()
         assert lab.run().code == 0
         assert time.monotonic() - started < 17 * 0.3
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_drain_begins_nothing_that_was_waiting_for_the_budget(tmp_path: Path, signum: int) -> None:
+    """Until the first rollout has shown what one costs, the others wait; a signal ends that waiting."""
+    with billing(billed(turns(3, delay_s=0.7), lambda _: PER_CALL)) as server:
+        lab = lab_at(server, tmp_path, 8, total_tokens=100_000)
+        child = lab.start()
+        while not server.requests:
+            assert child.poll() is None
+            time.sleep(0.02)
+        child.send_signal(signum)
+        _, err = child.communicate(timeout=60)
+        assert child.returncode == 128 + signum, err
+        assert list(conversations(server).values()) == [1], "what waited was begun after the signal"
+        assert lab.statuses() == {"completed": 1}
+        lab.assert_sound()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from hermes_run.runner.signals import GRACE_S
 from tests.flow.lab import Lab
 from tests.flow.replies import turns
 from tests.servers import ModelServer
@@ -70,16 +73,13 @@ def test_a_pilot_as_big_as_the_run_is_the_run(server: ModelServer, tmp_path: Pat
     assert (done.code, "forecast" in done.err) == (0, False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("answer", "code", "requests"), [("y\n", 0, 18), ("n\n", 5, 9), ("\n", 5, 9)])
-def test_at_a_terminal_it_asks(
-    server: ModelServer, tmp_path: Path, answer: str, code: int, requests: int
-) -> None:
-    lab = lab_at(server, tmp_path, prompts=6)
+@contextmanager
+def at_a_terminal(lab: Lab) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A run with a pilot whose question has just come, and the terminal that it asks at."""
     ours, theirs = pty.openpty()
     running = subprocess.Popen(
         lab.command("run", str(lab.write_spec()), "--pilot", "3", "-q"),
-        cwd=tmp_path,
+        cwd=lab.folder,
         env=lab.environment(),
         stdin=theirs,
         stdout=subprocess.DEVNULL,
@@ -90,10 +90,46 @@ def test_at_a_terminal_it_asks(
     deadline = time.monotonic() + 60
     while b"run the rest? [y/N]" not in said and time.monotonic() < deadline:
         said += os.read(ours, 4096)
-    os.write(ours, answer.encode())
-    assert running.wait(60) == code
+    yield running, ours
     os.close(ours)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "code", "requests"), [("y\n", 0, 18), ("n\n", 5, 9), ("\n", 5, 9)])
+def test_at_a_terminal_it_asks(
+    server: ModelServer, tmp_path: Path, answer: str, code: int, requests: int
+) -> None:
+    with at_a_terminal(lab_at(server, tmp_path, prompts=6)) as (running, terminal):
+        os.write(terminal, answer.encode())
+        assert running.wait(60) == code
     assert len(server.requests) == requests
+
+
+@pytest.mark.slow
+def test_a_signal_is_an_answer(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path, prompts=6)
+    with at_a_terminal(lab) as (running, _):
+        asked = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+        assert time.monotonic() - asked < GRACE_S / 2, "nothing is in flight that could be waited for"
+    assert len(server.requests) == 9
+    lab.assert_sound()
+
+
+def test_after_a_signal_during_the_pilot_nobody_is_asked(server: ModelServer, tmp_path: Path) -> None:
+    server.respond = turns(3, delay_s=0.5)
+    lab = lab_at(server, tmp_path, prompts=6)
+    child = lab.start("--pilot", "3", "--yes")
+    while not server.requests:
+        assert child.poll() is None
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=60)
+    assert (child.returncode, "forecast" in err) == (130, False)
+    assert lab.statuses() == {"completed": 3}
+    assert len(server.requests) == 9
+    lab.assert_sound()
 
 
 def test_a_dry_run_forecasts_from_the_run_itself_or_from_an_earlier_one_of_the_same_dataset(
