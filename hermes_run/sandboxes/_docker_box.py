@@ -45,7 +45,7 @@ class DockerBox:
         engine: the connection to the daemon.
         ground: what marks this run's things as a living run's.
         daemon: what the daemon says of itself.
-        request, image, network: what it is made of.
+        request, image: what it is made of.
     """
 
     what = "a docker sandbox"
@@ -60,14 +60,12 @@ class DockerBox:
         *,
         request: SandboxRequest,
         image: Image,
-        network: str,
     ) -> None:
         self._engine = engine
         self._ground = ground
         self._daemon = daemon
         self._request = request
         self._image = image
-        self._network = network
         self._cwd = config.working_directory(request.cwd, image.workdir)
         self._name = ""
         self._launch: asyncio.Future[Any] | None = None
@@ -75,7 +73,7 @@ class DockerBox:
         self._is_removed = False
         self.most_spilled = most_spilled(request.memory_mb)
 
-    async def start(self, owner: str, number: int) -> StreamShell:
+    async def start(self, owner: str, number: int, network: str) -> StreamShell:
         """Start it and wait for its shell. Raises SandboxError(sandbox_start)."""
         request = self._request
         rollout = f"{request.run}\x1f{request.key}"
@@ -83,17 +81,19 @@ class DockerBox:
         body = config.container(
             request,
             image_id=self._image.id,
-            network=self._network,
+            network=network,
             labels=config.labels(request, self._ground.mark, owner),
             daemon=self._daemon,
         )
-        if self._network != "none":
-            body["NetworkingConfig"] = endpoint(self._network)
+        if network != "none":
+            body["NetworkingConfig"] = endpoint(network)
             body["HostConfig"]["Dns"] = resolvers(self._engine.address)
         self._ground.boxes.add(self)
         try:
             async with asyncio.timeout(request.start_timeout_s):
-                self._launch = self._engine.submit(lambda client: _launch(client, self._name, body))
+                self._launch = self._engine.submit(
+                    lambda client: _launch(client, self._engine.address, self._name, body)
+                )
                 wire = DockerWire(await asyncio.shield(self._launch))
                 self._shell = StreamShell(self, wire, self._cwd, config.most_processes(request))
                 await self._wait_for(self._shell)
@@ -210,7 +210,7 @@ class DockerBox:
             _remove(self._engine.client(), self._name)
 
 
-def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
+def _launch(client: APIClient, address: str, name: str, body: dict[str, Any]) -> Any:
     """Create a container, connect to its streams, start it. Blocks. Raises SandboxError(sandbox_start)."""
     from docker.errors import DockerException
 
@@ -222,7 +222,7 @@ def _launch(client: APIClient, name: str, body: dict[str, Any]) -> Any:
     except (DockerException, OSError) as error:
         if streams is not None:
             close_streams(streams)
-        raise start_error(error, client.base_url) from error
+        raise start_error(error, address) from error
     return streams
 
 

@@ -28,6 +28,9 @@ _TIMEOUT_S = 120
 _KNOCK_S = 10.0
 _HELLO_S = 20
 """For its first answer, its version: a daemon that hangs is told soon."""
+_PATIENCE_S = 30.0
+"""For a daemon that has gone away during a run: one that is restarted is back by then."""
+_POLL_S = 0.5
 _CURES = {
     "Permission denied": (
         "you may not use its socket: add yourself to the group docker (`sudo usermod -aG docker $USER`, then"
@@ -89,6 +92,23 @@ class Engine:
     async def call(self, work: Callable[[APIClient], _T]) -> _T:
         """Do `work` in a thread, and wait for it."""
         return await self.submit(work)
+
+    async def come_back(self) -> None:
+        """Wait for a daemon that does not answer any more. Raises BackendMissing when it stays away."""
+        from docker.errors import DockerException
+
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _PATIENCE_S
+        while True:
+            try:
+                await self.run(lambda: _knock(self.address))
+                await self.call(lambda client: client.ping())
+            except (BackendMissing, DockerException, OSError) as error:
+                if loop.time() > until:
+                    raise no_daemon(self.address, error) from error
+                await asyncio.sleep(_POLL_S)
+            else:
+                return
 
     def close(self) -> None:
         """Close the connections; calls in flight end by themselves."""
@@ -153,6 +173,10 @@ def explain(error: Exception) -> str:
     return _TEMPORARY.sub("...", " ".join(said.split()))[:400]
 
 
+class DaemonGone(SandboxError):
+    """The daemon does not answer any more: it may be restarting."""
+
+
 def start_error(error: Exception, address: str) -> SandboxError:
     """What is told of a call to the daemon that failed while a sandbox was started."""
     from docker.errors import APIError
@@ -161,6 +185,4 @@ def start_error(error: Exception, address: str) -> SandboxError:
         said = explain(error)
         why = next((why for pattern, why in _START_TROUBLES if pattern.search(said)), said)
         return SandboxError(f"a docker sandbox did not start: {why}", reason="sandbox_start")
-    return SandboxError(
-        f"a docker sandbox did not start: {no_daemon(address, error)}", reason="sandbox_start"
-    )
+    return DaemonGone(f"a docker sandbox did not start: {no_daemon(address, error)}", reason="sandbox_start")

@@ -49,7 +49,7 @@ class Network:
         try:
             client.create_network(name, driver="bridge", options=_NO_NEIGHBOURS, labels=labels)
         except (DockerException, OSError) as error:
-            raise start_error(error, client.base_url) from error
+            raise start_error(error, self._engine.address) from error
         return name
 
 

@@ -16,7 +16,7 @@ from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_box import DockerBox
 from hermes_run.sandboxes._docker_config import what_is_missing
-from hermes_run.sandboxes._docker_engine import Engine
+from hermes_run.sandboxes._docker_engine import DaemonGone, Engine
 from hermes_run.sandboxes._docker_images import ImageRack
 from hermes_run.sandboxes._docker_leftovers import leftovers as find_leftovers
 from hermes_run.sandboxes._docker_leftovers import remove as remove_leftover
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from hermes_run.core.contracts import Leftover, Sandbox, SandboxRequest
+    from hermes_run.sandboxes._docker_images import Image
     from hermes_run.spec.model import Settings
 
 _REMOVALS = 8
@@ -79,16 +80,36 @@ class DockerBackend:
         image = await self._shelf.get(request.image)
         daemon: Mapping[str, Any] = await self._rack.daemon()
         await self._prepare()
-        network = await self._network.name() if request.network == "full" else "none"
-        self._number += 1
-        box = DockerBox(self._engine, self._ground, daemon, request=request, image=image, network=network)
-        number = self._number
+        box, shell = await self._started(request, image, daemon)
         try:
-            async with self._starts:
-                shell = await box.start(owner(), number)
             yield shell
         finally:
             await to_the_end(box.remove())
+
+    async def _started(
+        self, request: SandboxRequest, image: Image, daemon: Mapping[str, Any]
+    ) -> tuple[DockerBox, Sandbox]:
+        """A sandbox; once more when the daemon went away meanwhile and came back.
+
+        Raises BackendMissing when it did not: every further start would fail.
+        """
+        for is_last in (False, True):
+            self._number += 1
+            number = self._number
+            box = DockerBox(self._engine, self._ground, daemon, request=request, image=image)
+            try:
+                network = await self._network.name() if request.network == "full" else "none"
+                async with self._starts:
+                    return box, await box.start(owner(), number, network)
+            except DaemonGone:
+                await to_the_end(box.remove())
+                if is_last:
+                    raise
+            except BaseException:
+                await to_the_end(box.remove())
+                raise
+            await self._engine.come_back()
+        raise AssertionError("the last try either returned or raised")
 
     async def _prepare(self) -> None:
         try:
