@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from hermes_run.store.parts import Part
 
 _FAILED = Status.FAILED.value
+_TOGETHER = 64
+"""So many entries are decoded, summed and written together: what they hold stays in the processor's cache."""
+_KEY_BYTES, _CONTENT_BYTES = 20, 16
 
 
 class _Contents:
@@ -44,7 +47,9 @@ class _Contents:
     def add(self, keys: Sequence[bytes], entries: Sequence[Entry]) -> None:
         """Take in some packed rollout keys, in order, and their entries."""
         first = keys[0][:16] != self._last
-        if first and not any(b"".join([key[16:] for key in keys])):
+        packed_keys = b"".join(keys)
+        ordinals = (packed_keys[at::_KEY_BYTES] for at in range(_CONTENT_BYTES, _KEY_BYTES))
+        if first and not b"".join(ordinals).strip(b"\0"):
             self._add_single(keys, entries)
             return
         for packed, entry in zip(keys, entries, strict=True):
@@ -116,7 +121,7 @@ class _Contents:
 def write_bare(new: Assembly, parts: Sequence[Part], chosen: Iterable[list[Candidate]]) -> list[int]:
     """Write entries as they come, with a plan of the rows that they are of; how many of each part."""
     contents, taken = _Contents(), Counter[int]()
-    for some in chosen:
+    for some in (block[at : at + _TOGETHER] for block in chosen for at in range(0, len(block), _TOGETHER)):
         keys, _, lines = zip(*some, strict=True)
         joined = b"".join(lines)
         entries = _decoded(some, parts, lines)

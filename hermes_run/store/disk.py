@@ -91,23 +91,22 @@ def replacing(path: Path) -> Iterator[Callable[[bytes], None]]:
     beside = path.with_name(f".{path.name}.new")
     with telling_of_full_disk(path):
         file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        buffer = bytearray()
-
-        def write_all(data: bytes) -> None:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(file, view) :]
+        pieces: list[bytes] = []
+        held = 0
 
         def flush() -> None:
-            write_all(bytes(buffer))
-            buffer.clear()
+            nonlocal held
+            view = memoryview(b"".join(pieces))
+            while view:
+                view = view[os.write(file, view) :]
+            pieces.clear()
+            held = 0
 
         def write(data: bytes) -> None:
-            if not buffer and len(data) >= _AT_ONCE_BYTES:
-                write_all(data)
-                return
-            buffer.extend(data)
-            if len(buffer) >= _AT_ONCE_BYTES:
+            nonlocal held
+            pieces.append(data)
+            held += len(data)
+            if held >= _AT_ONCE_BYTES:
                 flush()
 
         try:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from hermes_run.store.journal import JournalView
 
-_AT_ONCE = 1 << 14
+_AT_ONCE = 1 << 15
 """Bytes of a manifest that are read at once: of several, all that together stays in the processor's cache."""
 
 

@@ -31,13 +31,6 @@ if TYPE_CHECKING:
 
 _BEFORE, _AFTER = b'{"key":"', b'#0"'
 _HEAD = len(_BEFORE) + 32 + len(_AFTER)
-_FRAME = [
-    (at, each.encode())
-    for at, each in enumerate(f"{_BEFORE.decode()}{' ' * 32}{_AFTER.decode()}")
-    if each != " "
-]
-"""What stands around a key of ordinal 0: (place in the line, byte)."""
-
 
 Block: TypeAlias = tuple[list[bytes], list[bytes]]
 """Packed rollout keys, and their manifest lines, each with its newline."""
@@ -80,8 +73,10 @@ def _keys_of(lines: list[bytes]) -> list[bytes] | None:
     """The packed keys of lines that all are as most lines are, ordinal 0 and our spelling; else None."""
     count = len(lines)
     heads = b"".join([line[:_HEAD] for line in lines])
-    if len(heads) != _HEAD * count or any(heads[at::_HEAD] != each * count for at, each in _FRAME):
+    if len(heads) != _HEAD * count:
         return None
+    if heads[::_HEAD] != b"{" * count or heads[_HEAD - 1 :: _HEAD] != b'"' * count:
+        return None  # these two are taken out below with what they belong to, or are no digits
     digits = heads.replace(_BEFORE, b"").replace(_AFTER, b"00000000")
     try:
         packed = unhexlify(digits)

@@ -7,12 +7,9 @@ from collections import Counter
 from math import fsum
 from typing import TYPE_CHECKING
 
-from msgspec.structs import astuple
-
 from hermes_run.core.messages import Usage
 from hermes_run.core.trajectory import Status
 from hermes_run.quality.statistics import Statistics
-from hermes_run.store.sums import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,27 +42,38 @@ class Tally:
         self.add_all((entry,))
 
     def add_all(self, entries: Sequence[Entry]) -> None:
-        """Take in some entries: column by column, which costs half of what entry by entry does."""
-        columns = columns_of(entries)
-        works, models = columns["work"], columns["model"]
+        """Take in some entries, at least one: field by field, at half of the cost of entry by entry."""
+        statuses, reasons = [each.status for each in entries], [each.reason for each in entries]
+        works, models = [each.work for each in entries], [each.model for each in entries]
         if works.count(works[0]) == len(works) and models.count(models[0]) == len(models):
-            for kind, count in Counter(zip(columns["status"], columns["reason"], strict=True)).items():
+            for kind, count in Counter(zip(statuses, reasons, strict=True)).items():
                 self._kinds[(*kind, works[0], models[0])] += count
         else:
-            self._kinds.update(zip(columns["status"], columns["reason"], works, models, strict=True))
-        self._turns += sum(columns["turns"])
-        self._api_calls += sum(columns["api_calls"])
-        costs = columns["cost"]
+            self._kinds.update(zip(statuses, reasons, works, models, strict=True))
+        self._turns += sum([each.turns for each in entries])
+        self._api_calls += sum([each.api_calls for each in entries])
+        costs = [each.cost for each in entries]
         self._costs_unknown += costs.count(None)
-        used: list[Sequence[float]] = list(zip(*map(astuple, columns["usage"]), strict=True))
-        estimated = used[_ESTIMATED]
+        used = [each.usage for each in entries]
+        estimated = [each.calls_estimated for each in used]
         self._estimated += len(estimated) - estimated.count(0)
-        money = used[_COST]
+        money = [each.cost for each in used]
         units = _units_of(money)
-        used[_COST] = (units,)
         is_same = costs == money  # as it is when every call told its cost
         self._known_units += units if is_same else _units_of([cost for cost in costs if cost])
-        self._sums = [*map(operator.add, self._sums, map(sum, used))]
+        sums = (
+            sum([each.prompt_tokens for each in used]),
+            sum([each.completion_tokens for each in used]),
+            sum([each.total_tokens for each in used]),
+            sum([each.cached_tokens for each in used]),
+            sum([each.reasoning_tokens for each in used]),
+            units,
+            sum([each.calls for each in used]),
+            sum([each.calls_without_usage for each in used]),
+            sum([each.calls_without_cost for each in used]),
+            sum(estimated),
+        )  # in the order of `Usage`
+        self._sums = [*map(operator.add, self._sums, sums)]
 
     def outcomes(self) -> Counter[str]:
         """Status -> how many."""
