@@ -6,7 +6,6 @@ import os
 from bisect import bisect_right
 from collections import Counter
 from contextlib import contextmanager
-from io import BytesIO
 from itertools import compress, repeat
 from operator import ne, not_
 from pathlib import Path
@@ -36,7 +35,6 @@ _CONTENT = "xxh3:"
 """Before the digest of a file's content, in what a run remembers of its spec (`spec.fingerprint`)."""
 _IN_MEMORY_BYTES = 1 << 25
 """What of the changed entries is kept in memory, if there is a stream for the others."""
-_BLOCK_BYTES = 1 << 16
 _AHEAD = 64
 """So many lines of each side are compared together, if there are as many: what they hold stays in the
 processor's cache, which is half of the cost."""
@@ -76,7 +74,7 @@ class Comparison:
         self._stream = stream
         self._room = _IN_MEMORY_BYTES
         self._separator = b"    "
-        self._spool = BytesIO()
+        self._chunks: list[bytes] = []
         self.about: dict[str, Any] = {}
         self._fields: Counter[str] = Counter()
         self._moves: Counter[tuple[str, str]] = Counter()
@@ -89,24 +87,15 @@ class Comparison:
 
     def changed(self) -> Iterator[dict[str, Any]]:
         """The changed entries that were kept, decoded one by one."""
-        return (msgspec.json.decode(line.strip(b", \n")) for line in self._kept_pieces(BytesIO.readline))
+        lines = (line.strip(b", ") for chunk in self._chunks for line in chunk.split(b"\n"))
+        return (msgspec.json.decode(line) for line in lines if line)
 
     def changed_json(self) -> Iterator[bytes]:
         """The same as JSON: what stands between the brackets of the list, a line each.
 
         With a `stream`, what has not gone there.
         """
-        return self._kept_pieces(lambda spool: spool.read(_BLOCK_BYTES))
-
-    def _kept_pieces(self, read: Callable[[BytesIO], bytes]) -> Iterator[bytes]:
-        at = 0
-        while True:
-            self._spool.seek(at)  # others may read it, too
-            piece = read(self._spool)
-            if not piece:
-                return
-            at += len(piece)
-            yield piece
+        return iter(self._chunks)
 
     def read(self, a: Iterator[Block], b: Iterator[Block]) -> None:
         """Compare two sorted manifests in one pass. Raises UsageError for a line that is no entry."""
@@ -164,15 +153,14 @@ class Comparison:
 
     def _keep(self, changes: list[_Change]) -> None:
         if changes:
-            items = encode_lines(changes).rstrip(b"\n").replace(b"\n", b",\n    ")
-            self._spool.write(self._separator + items)
+            items = encode_lines(changes)[:-1].replace(b"\n", b",\n    ")
+            self._chunks.append(self._separator + items)
             self._separator = b",\n    "
-            if self._stream is not None and self._spool.tell() > self._room:
-                self._room = 0
-                for chunk in self.changed_json():
+            self._room -= len(items)
+            if self._stream is not None and self._room < 0:
+                for chunk in self._chunks:
                     self._stream(chunk)
-                self._spool.seek(0)
-                self._spool.truncate()
+                self._chunks.clear()
 
 
 def _pairs(a: Sequence[Any], b: Sequence[Any], flags: bytes) -> Iterable[Any]:
