@@ -60,13 +60,13 @@ class Attempt:
     async def run(self) -> StopReason:
         """Open the session and do the task, within the prompt's time limit; keep what is to be kept.
 
-        An image that is still being fetched is waited for first: that is the machine's time.
+        An image that is still being fetched is waited for first, as long again: that is the machine's time.
         """
         self.toolsets = self.resources.toolsets_of(self.task.key)
         request = sandbox_request(self.resources.spec, self.task)
         backend = self._backend()
         if backend.uses_images and request.image:
-            self.image_digest = await backend.fetch(request.image)
+            await self._await_image(backend, request.image)
         limit = asyncio.timeout(self.resources.spec.agent.prompt_timeout_s)
         try:
             async with limit, self.open_session(backend, request) as (rollout, keep):
@@ -91,6 +91,21 @@ class Attempt:
                 raise
             rollout.close(_TIMED_OUT)
             return StopReason.PROMPT_TIMEOUT
+
+    async def _await_image(self, backend: Backend, image: str) -> None:
+        longest_s = self.resources.spec.agent.prompt_timeout_s
+        limit = asyncio.timeout(longest_s)
+        try:
+            async with limit:
+                self.image_digest = await backend.fetch(image)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise SandboxError(
+                f'the image "{image}" was not here within agent.prompt_timeout_s ({longest_s:g} s): look at'
+                " the network and its registry, fetch it beforehand, or raise the limit; then run again",
+                reason="image",
+            ) from None
 
     def _backend(self) -> Backend:
         resources = self.resources

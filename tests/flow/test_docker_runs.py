@@ -137,13 +137,14 @@ def test_the_wait_for_an_image_is_not_the_prompts_time(
 ) -> None:
     with small_registry() as slow:
         slow.put("slow:1", small_root())
-        slow.delay_s = 2.5
+        slow.delay_s = 2.0
         name = f"{slow.host}/slow:1"
         lab = lab_at(server, tmp_path, [{"prompt": "[a]"}, {"prompt": "[b]"}], image=name)
-        lab.spec["agent"] = {**lab.spec.get("agent", {}), "prompt_timeout_s": 8}
+        server.respond = turns(4, delay_s=2)
+        lab.spec["agent"] = {**lab.spec.get("agent", {}), "prompt_timeout_s": 14}
         try:
             assert lab.run().code == 0
-            assert len(slow.asked) * slow.delay_s > 8
+            assert len(slow.asked) * slow.delay_s + 4 * 2 > 14
         finally:
             daemon.images.remove(name, force=True)
     assert {entry["status"] for entry in lab.entries().values()} == {"completed"}
