@@ -273,12 +273,11 @@ def test_an_endpoint_known_to_tell_no_costs_is_refused_before_the_run(tmp_path: 
 
 def test_workers_all_run_while_the_budget_is_far(tmp_path: Path) -> None:
     """After the first rollout, which tells what one takes, nothing waits for the budget."""
-    with billing(billed(lambda _: says("done", reasoning="r", delay_s=0.3), lambda _: PER_CALL)) as server:
+    with billing(billed(lambda _: says("done", reasoning="r", delay_s=1), lambda _: PER_CALL)) as server:
         lab = lab_at(server, tmp_path, 17, total_cost=100.0)
         lab.spec["workers"] = 16
-        started = time.monotonic()
         assert lab.run().code == 0
-        assert time.monotonic() - started < 17 * 0.3
+        assert server.peak_in_flight >= 10  # 16, on a machine that has nothing else to do
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
