@@ -15,7 +15,7 @@ from hermes_run.spec.model import McpServer
 from hermes_run.tools import mcp_host
 from hermes_run.tools.last_words import LastWords
 from hermes_run.tools.mcp_inside import InsideServer, streams
-from hermes_run.tools.mcp_messages import bounded, first_fault
+from hermes_run.tools.mcp_messages import MOST_MESSAGE, bounded, first_fault
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -186,7 +186,8 @@ class Connection:
             headers={"Accept-Encoding": "identity"},
             event_hooks={"response": [self._look_at]},
         )
-        async with client, streamable_http_client(url, http_client=client) as both:
+        reached = streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE)
+        async with client, reached as both:
             yield both
 
     async def _look_at(self, response: httpx2.Response) -> None:

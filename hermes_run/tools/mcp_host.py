@@ -110,9 +110,22 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Let it end by itself for a moment, then end it and all that it started."""
     if process.stdin is not None:
         process.stdin.close()
+    rest = asyncio.ensure_future(_pass_over(process.stdout))
+    await _ended(process)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await _ended(process)  # what left its group may hold its stdout
+    rest.cancel()
+
+
+async def _pass_over(stdout: asyncio.StreamReader | None) -> None:
+    """Read what it still says: nobody is told of its end while its stdout is full."""
+    while stdout is not None and await stdout.read(2**16):
+        pass
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Wait for its end, `END_S` at most."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
             await process.wait()
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()

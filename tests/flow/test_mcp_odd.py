@@ -55,7 +55,9 @@ def result(request):
     if how == "silent":
         return text("", isError=True)
     if how == "long":
-        return text("x" * 16_500_000)
+        return text("x" * 40_000_000)
+    if how == "picture":
+        return {"content": [{"type": "image", "data": "AAAA" * 600_000, "mimeType": "image/png"}]}
     if how == "child":
         subprocess.Popen(["sleep", "987654"])
     return text(name)
@@ -147,6 +149,27 @@ def test_names_that_differ_in_odd_characters_only_get_numbers(lab: Lab) -> None:
         result = lab.run()
     assert result.code == 0, result.err
     assert [said["result"] for said in results(lab)] == ["get_item", "get item", "get.item", ""]
+
+
+def test_events_are_as_long_as_pictures_are(lab: Lab) -> None:
+    with Site() as site:
+        prepare(lab, site, "http", [("go", {"how": "picture"})])
+        served = site.pages["/mcp"]
+
+        def as_event(handler: Handler) -> None:
+            give = handler.give
+
+            def give_event(body: bytes, kind: str = "", status: int = 200, **headers: str) -> None:
+                is_json = kind == "application/json"
+                event = b"event: message\ndata: " + body + b"\n\n"
+                give(event if is_json else body, "text/event-stream" if is_json else kind, status, **headers)
+
+            handler.give = give_event  # type: ignore[method-assign]
+            served(handler)
+
+        site.pages["/mcp"] = as_event
+        assert lab.run().code == 0
+    assert results(lab)[0]["files"] == ["/workspace/generated/mcp-odd-1.png"]
 
 
 @pytest.mark.parametrize("way", ["host", "http"])
