@@ -76,7 +76,7 @@ def test_every_rollout_has_its_right_outcome_and_faults_explain_every_request(
         lab = Lab(tmp_path, {"sandbox": {"backend": "local"}, "workers": 64, "batch_size": 50})
         lab.write_prompts(*(f"[{number}] do it" for number in range(PROMPTS)))
         lab.use_server(server.url)
-        lab.spec["model"] |= {"request_timeout_s": 3, "stream": is_stream}
+        lab.spec["model"] |= {"request_timeout_s": 10, "stream": is_stream}
         result = lab.run("-q", timeout_s=280)
         assert result.code == 0, result.err
         kept = [line for path in lab.run_dir.glob("batch_*.jsonl") for line in lab.lines(path.name)]
