@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from hermes_run.core.answers import Made, Seen
 from hermes_run.core.messages import Usage
 from hermes_run.core.pictures import picture_type
+from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.spec.media import find_source
 
@@ -319,8 +320,7 @@ async def _spoken_here(source: MediaSource, text: str) -> bytes:
         raise MediaFailed(f"{source.name} did not end within {TIMEOUT_S:g} s; say less", "timeout") from None
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            await end_program(process)
     if process.returncode or not sound.startswith(b"RIFF"):
         raise MediaFailed(f"{source.name} gave no sound (exit code {process.returncode})", "bad_answer")
     return _whole(sound)

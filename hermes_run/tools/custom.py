@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.tools import inside
 from hermes_run.tools.shell import PRELUDE, bytes_of, mark, quote, text_of
@@ -103,14 +102,28 @@ class _OwnTool:
         )
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                output, _ = await process.communicate(order)
-                return output
+                return await self._heard(process, order)
         except TimeoutError:
             raise ToolError(_too_slow()) from None
         finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await asyncio.shield(asyncio.ensure_future(end_program(process)))
+
+    async def _heard(self, process: asyncio.subprocess.Process, order: bytes) -> bytes:
+        """What a process on the host says, up to a bound."""
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("it was started with pipes")
+        with contextlib.suppress(OSError):  # it may have ended before it heard all
+            process.stdin.write(order)
+            await process.stdin.drain()
+            process.stdin.close()
+        said = bytearray()
+        while piece := await process.stdout.read(2**16):
+            said += piece
+            if len(said) > _MOST_READ:
+                raise ToolError(
+                    f"the result of {self.spec.name} is more than {MAX_RESULT_BYTES} bytes; ask for less"
+                )
+        return bytes(said)
 
     def _result(self, said: bytes, begin: bytes) -> Mapping[str, Any]:
         parts = said.split(begin)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.tools.mcp_messages import MOST_MESSAGE, TOO_LONG, messages_of
 
@@ -64,7 +63,7 @@ async def streams(
             yield read_stream, write_stream
             group.cancel_scope.cancel()
     finally:
-        await asyncio.shield(asyncio.ensure_future(_end(process)))
+        await asyncio.shield(asyncio.ensure_future(end_program(process, patience_s=END_S)))
 
 
 async def _hear(process: asyncio.subprocess.Process, opened: set[Any], to_session: Any) -> None:
@@ -104,28 +103,3 @@ async def _tell(process: asyncio.subprocess.Process, opened: set[Any], from_sess
             )
             with contextlib.suppress(OSError):  # it has ended: the other direction tells
                 await process.stdin.drain()
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Let it end by itself for a moment, then end it and all that it started."""
-    if process.stdin is not None:
-        process.stdin.close()
-    rest = asyncio.ensure_future(_pass_over(process.stdout))
-    await _ended(process)
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await _ended(process)  # what left its group may hold its stdout
-    rest.cancel()
-
-
-async def _pass_over(stdout: asyncio.StreamReader | None) -> None:
-    """Read what it still says: nobody is told of its end while its stdout is full."""
-    while stdout is not None and await stdout.read(2**16):
-        pass
-
-
-async def _ended(process: asyncio.subprocess.Process) -> None:
-    """Wait for its end, `END_S` at most."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(END_S):
-            await process.wait()
