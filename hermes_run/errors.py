@@ -188,4 +188,11 @@ class ContextExceeded(HermesRunError):
 
 
 class ToolError(HermesRunError):
-    """A tool could not do what was asked. Its text is the model's answer: what, and what to do."""
+    """A tool could not do what was asked. Its text is the model's answer: what, and what to do.
+
+    `usage` is what a helper model used before that.
+    """
+
+    def __init__(self, message: str, *, usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage or Usage()

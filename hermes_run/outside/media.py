@@ -41,8 +41,8 @@ _FAL_SIZES = {"landscape": "landscape_16_9", "square": "square_hd", "portrait": 
 class MediaFailed(ToolError):
     """Nobody saw, drew or spoke. `kind` is timeout, unreachable, refused, busy, no_credit or bad_answer."""
 
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, kind: str, usage: Usage | None = None) -> None:
+        super().__init__(message, usage=usage)
         self.kind = kind
 
 
@@ -64,10 +64,11 @@ class Media:
         content = [{"type": "text", "text": question}, {"type": "image_url", "image_url": {"url": picture}}]
         body = {"model": source.model, "messages": [{"role": "user", "content": content}]}
         answer = await self._json(source, "POST", "/chat/completions", body)
-        text = _said(answer)
+        text, usage = _said(answer), _usage(answer.get("usage"), source)
         if not text:
-            raise MediaFailed(f"{source.name} said nothing about the picture; ask otherwise", "bad_answer")
-        return Seen(text, _usage(answer.get("usage"), source))
+            why = f"{source.name} said nothing about the picture; ask otherwise"
+            raise MediaFailed(why, "bad_answer", usage)
+        return Seen(text, usage)
 
     async def draw(self, prompt: str, aspect_ratio: str) -> Made:
         """See `Outside.draw`."""
@@ -83,7 +84,7 @@ class Media:
             return _picture(_decoded(row["b64_json"], source), source, usage)
         if isinstance(row.get("url"), str):
             return _picture(await self._fetched(row["url"], source), source, usage)
-        raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer")
+        raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer", usage)
 
     async def _draw_by_queue(self, source: MediaSource, prompt: str, aspect_ratio: str) -> Made:
         """A job of the FAL queue: submitted, asked about until it is done, fetched."""
@@ -96,7 +97,7 @@ class Media:
             await asyncio.sleep(_POLL_S)
         else:
             text = f"no picture within {TIMEOUT_S:g} s; ask for something simpler"
-            raise MediaFailed(text, "timeout")
+            raise MediaFailed(text, "timeout", _usage(None, source))
         answer = await self._json(source, "GET", where)
         images = answer.get("images")
         url = (
@@ -105,7 +106,9 @@ class Media:
             else None
         )
         if not isinstance(url, str):
-            raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer")
+            raise MediaFailed(
+                f"{source.name} gave no picture; ask otherwise", "bad_answer", _usage(None, source)
+            )
         return _picture(await self._fetched(url, source), source, _usage(None, source))
 
     async def speak(self, text: str, kind: str) -> Made:
@@ -122,7 +125,7 @@ class Media:
         answer = await self._ask(source, "POST", "/audio/speech", body)
         media_type = answer.headers.get("content-type", "").partition(";")[0].strip()
         if not answer.content or media_type in ("application/json", "text/html"):
-            raise MediaFailed(f"{source.name} gave no sound", "bad_answer")
+            raise MediaFailed(f"{source.name} gave no sound", "bad_answer", _usage(None, source))
         types = {"mp3": "audio/mpeg", "wav": "audio/wav", "opus": "audio/ogg"}
         return Made(answer.content, types[kind], source.name, _usage(None, source))
 
@@ -147,7 +150,7 @@ class Media:
         except ValueError:
             content = None
         if not isinstance(content, dict):
-            raise MediaFailed(f"{source.name} gave no JSON object", "bad_answer")
+            raise MediaFailed(f"{source.name} gave no JSON object", "bad_answer", _usage(None, source))
         return content
 
     async def _ask(self, source: MediaSource, method: str, path: str, body: Any = None) -> httpx2.Response:
@@ -160,7 +163,8 @@ class Media:
                 async with asyncio.timeout(TIMEOUT_S):
                     answer = await _bounded(self._client(source), method, url, body)
             except TimeoutError:
-                raise MediaFailed(f"{source.name} gave no answer within {TIMEOUT_S:g} s", "timeout") from None
+                why = f"{source.name} gave no answer within {TIMEOUT_S:g} s"
+                raise MediaFailed(why, "timeout", _usage(None, source)) from None
             except httpx2.HTTPError as error:
                 if left:
                     await asyncio.sleep(_WAIT_S)
@@ -294,7 +298,7 @@ def _decoded(text: str, source: MediaSource) -> bytes:
 def _picture(data: bytes, source: MediaSource, usage: Usage) -> Made:
     media_type = picture_type(data)
     if not media_type:
-        raise MediaFailed(f"{source.name} gave something that is no picture", "bad_answer")
+        raise MediaFailed(f"{source.name} gave something that is no picture", "bad_answer", usage)
     return Made(data, media_type, source.name, usage)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
 from hermes_run.tools.kept_files import keep
+from hermes_run.tools.paying import paid
 from hermes_run.tools.untrusted import outside_of
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ class ImageGenerate:
         """The path of a new picture. Raises ToolError."""
         if not prompt or len(prompt) > MAX_PROMPT:
             raise ToolError(f"prompt must have 1 to {MAX_PROMPT} characters; describe the picture")
-        made = await outside_of(self._session).draw(prompt, shape)
-        self._session.aside.usage += made.usage
+        made = await paid(self._session, outside_of(self._session).draw(prompt, shape))
         return await keep(self._session, "image", made.data, made.media_type)
 
     async def aclose(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
 from hermes_run.tools.kept_files import keep
+from hermes_run.tools.paying import paid
 from hermes_run.tools.stored import write_exactly
 from hermes_run.tools.untrusted import outside_of
 
@@ -57,8 +58,7 @@ class TextToSpeech:
             raise ToolError(f"text must have 1 to {MAX_CHARS} characters; say it in pieces")
         stem, dot, ending = path.rpartition(".")
         kind = _KINDS.get(ending.lower(), "mp3") if dot else "mp3"
-        made = await outside_of(self._session).speak(text, kind)
-        self._session.aside.usage += made.usage
+        made = await paid(self._session, outside_of(self._session).speak(text, kind))
         if not path:
             path = await keep(self._session, "speech", made.data, made.media_type)
         else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.errors import ToolError
+from hermes_run.tools.paying import paid
 from hermes_run.tools.pictures import load_picture
 from hermes_run.tools.untrusted import marked, outside_of
 
@@ -21,8 +22,7 @@ async def look(session: ToolSession, image: bytes, media_type: str, question: st
     """What the seeing model says, marked: words in a picture are a stranger's. Raises ToolError."""
     if not question.strip():
         raise ToolError("question is empty; ask what you want to know of the picture")
-    seen = await outside_of(session).see(image, media_type, question)
-    session.aside.usage += seen.usage
+    seen = await paid(session, outside_of(session).see(image, media_type, question))
     return marked(seen.text[:MAX_CHARS])
 
 

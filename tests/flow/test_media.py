@@ -126,6 +126,24 @@ def test_what_helper_models_cost_is_part_of_the_budget(lab: Lab, server: ModelSe
     assert {entry["reason"] for entry in lab.entries().values()} == {"prompt_budget"}
 
 
+def test_what_came_to_nothing_was_paid_all_the_same(lab: Lab, server: ModelServer) -> None:
+    made = calls(
+        ("vision_analyze", {"image_url": DATA_URL, "question": "what is it?"}),
+        ("image_generate", {"prompt": "a dot"}),
+        ("text_to_speech", {"text": "a red dot"}),
+    )
+    prepare(lab, server, made)
+    server.respond = lambda request: (
+        says("", usage=USED) if request.path == "/v1/chat/completions" else Answer(body=b"{}")
+    )
+    assert lab.run().code == 0
+    (line,) = lab.lines()
+    used = line["metadata"]["usage"]
+    assert used["cost"] == pytest.approx((100 * 10 + 7 * 100) / 1e6)
+    assert (used["calls_without_usage"], used["calls_without_cost"]) == (2, 2)  # unknown, never zero
+    assert line["tool_stats"]["vision_analyze"]["failure"] == 1
+
+
 def test_addresses_pass_the_gate_and_odd_pictures_are_answers(lab: Lab, server: ModelServer) -> None:
     place = f"http://127.0.0.1:{server.port}"
     questions = [f"{place}/pixel.png", f"{place}/huge.png", f"{place}/none.png", "http://10.1.2.3/x.png"]
