@@ -188,8 +188,11 @@ class Reading:
 def read_places(reading: Reading) -> Iterator[tuple[int, bytes, Place]]:
     """(offset, packed key, place) of every line that can be read as an entry; others are damages."""
     for offset, raw in reading.lines():
+        is_damaged = any(damage.offset == offset for damage in reading.damages[-1:])
         try:
             place = decode_place(raw)
+            if is_damaged:  # it may lack what a place does not need
+                decode_line(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
             reading.damages.append(Damage(offset, "is no entry"))
             continue

@@ -134,25 +134,29 @@ def _count(number: int, one: str, many: str = "") -> str:
 def _sound_lines(path: Path) -> tuple[list[JournalLine], int, bool]:
     """The lines of a journal that can be trusted, how many cannot, and whether all of it is sound.
 
-    A line with a trajectory is proved by that trajectory's hash; one without only by the chain.
+    Nothing that a line says is trusted where the chain breaks: a trajectory line tells the same of itself.
     """
     if not path.exists():
         return [], 0, False
     reading, sound, dropped = Reading(path), [], 0
     for offset, raw in reading.lines():
         is_chained = not any(damage.offset == offset for damage in reading.damages[-1:])
-        try:
-            line = decode_line(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        line = _read_line(raw) if is_chained else None
+        if line is None:
             dropped += 1
-            continue
-        is_status = line.status == LOST or line.status in {each.value for each in Status}
-        if split_key(line.key) is None or not is_status or not (is_chained or line.length):
-            dropped += 1
-            continue
-        sound.append(line)
+        else:
+            sound.append(line)
     is_sound = not (dropped or reading.damages or reading.lacks_newline)
     return sound, dropped, is_sound and reading.end == path.stat().st_size
+
+
+def _read_line(raw: bytes) -> JournalLine | None:
+    try:
+        line = decode_line(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    is_status = line.status == LOST or line.status in {each.value for each in Status}
+    return line if is_status and split_key(line.key) is not None else None
 
 
 def _write_journal(path: Path, lines: list[JournalLine]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from hermes_run.store import layout
 from hermes_run.store.checkpoint import forget_hashes
-from hermes_run.store.inspect import verify
+from hermes_run.store.inspect import repair, verify
 from hermes_run.store.journal import Journal
 from tests.flow.lab import Lab
 
@@ -395,3 +395,20 @@ def test_a_flipped_byte_in_the_checkpoint_is_found_wherever_it_is(lab: Lab) -> N
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
         assert any("checkpoint.json" in damage for damage in verify(lab.run_dir)), (at, data[at])
     resume(lab)
+
+
+def test_a_flipped_byte_anywhere_in_the_journal_is_found_and_mended(
+    lab: Lab,
+) -> None:
+    """Names of fields, too: a line that can be folded is not always one that can be read."""
+    journal, manifest = lab.run_dir / "journal.jsonl", lab.run_dir / "manifest.jsonl"
+    data, before = journal.read_bytes(), manifest.read_bytes()
+    first = len(lines_of(journal)[0])
+    dice = random.Random(1)
+    for at in [*range(first + 70, first + 100), *dice.sample(range(len(data)), 60)]:
+        journal.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+        assert verify(lab.run_dir), (at, data[at])
+        assert repair(lab.run_dir), at
+        assert manifest.read_bytes() == before, (at, data[at])
+        for aside in lab.run_dir.glob("journal.jsonl.bad*"):
+            aside.unlink()
