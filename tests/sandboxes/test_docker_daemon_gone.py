@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -25,7 +26,7 @@ from tests.flow.lab import Lab
 from tests.servers import Answer, ModelServer, Request, says
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = [
     pytest.mark.docker,
@@ -35,12 +36,17 @@ pytestmark = [
 ]
 
 
+_RUN = f"gone-run-{os.getpid()}"
+
+
 @pytest.fixture(autouse=True)
-def _daemon() -> None:
+def _daemon() -> Iterator[None]:
     missing = what_is_missing("docker")
     if isinstance(missing, str):
         require("docker", missing)
     images.build(images.BUSYBOX)
+    yield
+    gc.collect()  # while what it says of forgotten sockets is not minded
 
 
 class Daemon:
@@ -113,8 +119,8 @@ def _opened(daemon: Daemon, meanwhile: Callable[[], None]) -> bytes:
     """What the second sandbox says; `meanwhile` is called before it is opened."""
 
     async def main() -> bytes:
-        backend = DockerBackend("gone-run", Settings(sandbox=SandboxSettings(docker_socket=daemon.path)))
-        request = SandboxRequest(run=f"gone-run-{os.getpid()}", key="k", image=images.BUSYBOX, network="full")
+        backend = DockerBackend(_RUN, Settings(sandbox=SandboxSettings(docker_socket=daemon.path)))
+        request = SandboxRequest(run=_RUN, key="k", image=images.BUSYBOX, network="full")
         try:
             async with backend.open(request):
                 pass
@@ -142,7 +148,15 @@ def test_daemon_that_stays_away_stops_the_run(tmp_path: Path, monkeypatch: pytes
         _opened(daemon, daemon.go)
     assert daemon.path in str(raised.value)
     assert "start it" in str(raised.value)
-    images.remove_containers(f"gone-run-{os.getpid()}")
+    _clean()
+
+
+def _clean() -> None:
+    backend = DockerBackend("cleaning", Settings())
+    for leftover in backend.leftovers():
+        if leftover.run == _RUN:
+            backend.remove(leftover)
+    assert [leftover for leftover in backend.leftovers() if leftover.run == _RUN] == []
 
 
 def test_prompts_after_the_end_of_the_daemon_stay_pending(tmp_path: Path) -> None:
