@@ -10,6 +10,7 @@ import pytest
 
 from hermes_run import __version__
 from hermes_run.cli.main import COMMANDS
+from hermes_run.core.registry import TOOLS
 
 if TYPE_CHECKING:
     from tests.cli.calling import Cli
@@ -108,7 +109,7 @@ def test_the_old_option_lists_the_distributions_too(cli: Cli) -> None:
 
 def test_the_tools_are_told_in_the_form_of_the_contract(cli: Cli) -> None:
     tools = json.loads(cli("tools", "--json").stdout)
-    assert len(tools) == 23
+    assert set(tools) == set(TOOLS)
     assert tools["terminal"]["available"] is True
     assert "terminal" in tools["process"]["toolsets"]
     assert set(tools["vision_analyze"]) == {"toolsets", "available", "needs"}
