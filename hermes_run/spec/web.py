@@ -31,6 +31,7 @@ ENGINES: dict[str, tuple[str, str]] = {
 EXTRACTORS = ("trafilatura", "firecrawl", "nous")
 """What turns pages into text: on this machine, or an engine's own service."""
 
+_REPLAYED = "replayed"
 _WEB_TOOLS = frozenset({"web_search", "web_extract"})
 
 
@@ -46,8 +47,17 @@ class Engine:
 
 def with_pins(spec: Spec, settings: Settings) -> Settings:
     """The machine's settings as this spec has them: what `tools.web` pins wins."""
-    pins = {"search": spec.tools.web.search, "extract": spec.tools.web.extract}
+    pins = {
+        "search": spec.tools.web.search,
+        "extract": spec.tools.web.extract,
+        _REPLAYED: spec.tools.web.replay_only,
+    }
     return replace(settings, web={**settings.web, **{key: name for key, name in pins.items() if name}})
+
+
+def is_replayed(settings: Settings) -> bool:
+    """Whether all that the web says stands on a cassette, so that nobody is asked and no key is needed."""
+    return bool(settings.web.get(_REPLAYED))
 
 
 def search_name(settings: Settings) -> str:
@@ -107,14 +117,14 @@ def why_no_search(settings: Settings) -> str:
             "there is no search engine; choose one in hermes.yaml: web: {search: searxng, searxng_url: URL}, "
             "or search: tavily, brave, exa, firecrawl or nous (each with its key variable), or ddgs"
         )
-    found = find_engine(name, settings)
+    found = "" if is_replayed(settings) else find_engine(name, settings)
     return found if isinstance(found, str) else ""
 
 
 def why_no_extract(settings: Settings) -> str:
     """Why pages cannot be turned into text by an engine; "" when they can, or are on this machine."""
     name = extract_name(settings)
-    if name == "trafilatura":
+    if name == "trafilatura" or is_replayed(settings):
         return ""
     found = find_engine(name, settings)
     return found if isinstance(found, str) else ""

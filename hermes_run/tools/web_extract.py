@@ -58,9 +58,9 @@ class WebExtract:
     @staticmethod
     def missing(machine: Any) -> str:
         """Whether pages can be turned into text here, or by an engine."""
-        from hermes_run.spec.web import extract_name, why_no_extract
+        from hermes_run.spec.web import extract_name, is_replayed, why_no_extract
 
-        if extract_name(machine) != "trafilatura":
+        if extract_name(machine) != "trafilatura" or is_replayed(machine):
             return why_no_extract(machine)
         absent = [name for name in ("trafilatura", "lxml_html_clean", "pypdf") if find_spec(name) is None]
         return f'reading pages needs {", ".join(absent)}: pip install "hermes-run[web]"' if absent else ""

@@ -50,10 +50,10 @@ class WebSearch:
         """Whether there is an engine, with its key."""
         from hermes_run.core.registry import SEARCH_ENGINES, load
         from hermes_run.errors import MissingExtra
-        from hermes_run.spec.web import search_name, why_no_search
+        from hermes_run.spec.web import is_replayed, search_name, why_no_search
 
         why = why_no_search(machine)
-        if why:
+        if why or is_replayed(machine):
             return why
         try:
             load("search engine", SEARCH_ENGINES, search_name(machine))

@@ -127,6 +127,29 @@ def test_cassette_makes_a_run_repeatable_without_the_web(site: Site, tmp_path: P
     assert [line["conversations"] for line in again] == [line["conversations"] for line in first]
 
 
+def test_cassette_is_replayed_where_no_engine_works(site: Site, tmp_path: Path) -> None:
+    web = {"search": "tavily", "cassette": "web.jsonl"}
+    lab = lab_of(tmp_path, site, turns(site)[:2], tools={"web": web})
+    answer = json.dumps({"results": [{"title": "Herons", "url": f"{site.url}/herons", "content": "x"}]})
+    site.page("/tavily/search", answer, kind="application/json")
+    pair = f"{{variable: TAVILY_API_KEY, host: 127.0.0.1:{site.port}}}"
+    machine = f"web: {{urls: {{tavily: '{site.url}/tavily'}}}}\nkeys: [{pair}]\n"
+    (tmp_path / "hermes.yaml").write_text(machine)
+    lab.env["TAVILY_API_KEY"] = "tvly-1234567890"
+    assert lab.run().code == 0
+    first = [line["conversations"] for line in lab.lines()]
+    asked = len(site.requests)
+    (tmp_path / "hermes.yaml").write_text("")  # somebody else's machine, without the key
+    lab.env["TAVILY_API_KEY"] = ""
+    assert lab.run("--fresh").code == 2
+    web["replay_only"] = True  # type: ignore[assignment]
+    for words in (("--fresh", "--dry-run"), ("--fresh",)):
+        result = lab.run(*words)
+        assert result.code == 0, result.err
+    assert [line["conversations"] for line in lab.lines()] == first
+    assert len(site.requests) == asked
+
+
 def slowly(handler: Handler) -> None:
     time.sleep(0.3)
     handler.give(PAGE.encode())
