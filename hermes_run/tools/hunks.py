@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_run.errors import ToolError
 from hermes_run.tools import matching
+from hermes_run.tools.indentation import indent_of, mover
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,33 +136,17 @@ def _search(lines: list[str], hunk: Hunk, first: int) -> list[_Found]:
 
 def _merged(block: list[str], hunk: Hunk) -> list[str]:
     """A block's lines after the hunk: context as the file has it, added lines indented as it is."""
-    added, removed = _indent_change(block, hunk.old)
+    pairs = [(indent_of(b), indent_of(a)) for a, b in zip(block, hunk.old, strict=True) if a.strip()]
+    move = mover([was for was, _ in pairs], [stands for _, stands in pairs])
     stands = iter(block)
     merged: list[str] = []
     for line in hunk.lines:
         if line.sign == "+":
-            text = line.text.removeprefix(removed) if removed else line.text
-            merged.append(added + text if text.strip() else text)
+            merged.append(move(line.text))
         else:
             there = next(stands)
             merged += [there] if line.sign == " " else []
     return merged
-
-
-def _indent_change(block: list[str], old: list[str]) -> tuple[str, str]:
-    """The indentation that the file has more than the hunk, and less, when it is the same for all lines."""
-    pairs = [(_indent(a), _indent(b)) for a, b in zip(block, old, strict=True) if a.strip()]
-    if not pairs:
-        return "", ""
-    there, said = pairs[0]
-    more, less = there.removesuffix(said), said.removesuffix(there)
-    if there == more + said and all(a == more + b for a, b in pairs):
-        return more, ""
-    return ("", less) if said == less + there and all(b == less + a for a, b in pairs) else ("", "")
-
-
-def _indent(line: str) -> str:
-    return line[: len(line) - len(line.lstrip())]
 
 
 def _alike(lines: list[str], hunk: Hunk, first: int) -> list[_Found]:

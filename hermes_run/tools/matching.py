@@ -15,6 +15,8 @@ from collections import Counter
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
+from hermes_run.tools.indentation import indent_of, mover
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -333,25 +335,15 @@ def _as_block(matched: str, old: str, new: str) -> str:
 
 
 def _reindented(matched: str, old: str, new: str) -> str:
-    """The new text moved to the indentation of what it replaces.
-
-    Only when it is clear how: it begins indented like `old`, and each line of `old` differs from its
-    line in the file by the same indentation.
-    """
+    """The new text moved to the indentation of what it replaces, if it begins indented like `old`."""
     was, stands, fresh = _indents(old), _indents(matched), _indents(new)
-    if not was or not fresh or len(was) != len(stands) or fresh[0] != was[0]:
+    if not fresh or len(was) != len(stands) or fresh[:1] != was[:1]:
         return new
-    added = stands[0].removesuffix(was[0])
-    if stands[0] == added + was[0] and all(b == added + a for a, b in zip(was, stands, strict=True)):
-        return "\n".join(added + line if line.strip() else line for line in new.split("\n"))
-    removed = was[0].removesuffix(stands[0])
-    if was[0] == removed + stands[0] and all(a == removed + b for a, b in zip(was, stands, strict=True)):
-        return "\n".join(line.removeprefix(removed) for line in new.split("\n"))
-    return new
+    return "\n".join(map(mover(was, stands), new.split("\n")))
 
 
 def _indents(text: str) -> list[str]:
-    return [line[: len(line) - len(line.lstrip())] for line in text.split("\n") if line.strip()]
+    return [indent_of(line) for line in text.split("\n") if line.strip()]
 
 
 def _unescape_alike(matched: str, old: str, new: str) -> str:

@@ -116,7 +116,7 @@ def test_places_come_in_order_and_never_overlap() -> None:
         ("        a = 1\n        b = 2", "        a = 3\n\n        b = 4", "if x:\n    a = 3\n\n    b = 4\n"),
         ("a = 1\nb = 2", "    a = 3\n    b = 4", "if x:\n    a = 3\n    b = 4\n"),  # right already
         ("  a = 1\n\tb = 2", "  a = 3\n\tb = 4", "if x:\n  a = 3\n\tb = 4\n"),  # no one way
-        ("\ta = 1\n\tb = 2\n", "\ta = 3\n", "if x:\n\ta = 3\n"),  # tabs for spaces: as written
+        ("\ta = 1\n\tb = 2\n", "\ta = 3\n", "if x:\n    a = 3\n"),  # in the file's units
     ],
 )
 def test_new_lines_are_indented_like_those_they_replace(old: str, new: str, after: str) -> None:
