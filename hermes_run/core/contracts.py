@@ -170,7 +170,10 @@ class Backend(Protocol):
         """Which images are here already; fetches nothing. Raises BackendMissing when nobody can say."""
 
     def leftovers(self) -> Sequence[Leftover]:
-        """What dead runs left here. Never anything of a living run, never anything unlabelled."""
+        """What dead runs left here. Never anything of a living run, never anything unlabelled.
+
+        Raises BackendMissing when nobody can say.
+        """
 
     def remove(self, leftover: Leftover) -> None:
         """Remove one of them."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.core.contracts import Leftover
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes import _docker_config as config
+from hermes_run.sandboxes._docker_engine import no_daemon
 from hermes_run.sandboxes._ground import grounds, leftover_folders, mark_of, remove_ground
 
 if TYPE_CHECKING:
@@ -21,9 +22,12 @@ def leftovers(engine: Engine, owner: str) -> list[Leftover]:
     """What dead runs left, by what can be told: of this user on this machine, by their locks.
 
     A container is a leftover when no lock of its mark is held here. Whose lock would be on another
-    machine is left alone while it runs: it ends by itself when its runner does.
+    machine is left alone while it runs: it ends by itself when its runner does. Raises BackendMissing when
+    the daemon cannot be asked, but where there is none and nothing says that there ever was.
     """
     folders = leftover_folders("docker")
+    if not folders and _is_nowhere(engine.address):
+        return []
     dead = {mark_of(folder.handle) for folder in folders}
     known = {mark_of(path) for path in grounds()}
     found = []
@@ -39,6 +43,10 @@ def leftovers(engine: Engine, owner: str) -> list[Leftover]:
     return [*folders, *found]
 
 
+def _is_nowhere(address: str) -> bool:
+    return address.startswith("unix://") and not os.path.exists(address.removeprefix("unix://"))
+
+
 def remove(engine: Engine, handle: str) -> None:
     """Remove one of them."""
     kind, _, name = handle.partition(" ")
@@ -50,10 +58,14 @@ def remove(engine: Engine, handle: str) -> None:
 
 
 def sweep(engine: Engine, path: str) -> None:
-    """Remove the ground at `path`, with all that has its mark in the daemon."""
+    """Remove the ground at `path`, with all that has its mark in the daemon.
+
+    What a daemon that does not answer has of it is found by its labels later.
+    """
     mark = mark_of(path)
-    for kind, handle, _, _ in _labelled(engine, f"{config.MARK}={mark}"):
-        _remove_one(engine.client(), kind, handle)
+    with contextlib.suppress(BackendMissing):
+        for kind, handle, _, _ in _labelled(engine, f"{config.MARK}={mark}"):
+            _remove_one(engine.client(), kind, handle)
     remove_ground(path)
 
 
@@ -68,18 +80,19 @@ def _remove_one(client: APIClient, kind: str, name: str) -> None:
 
 
 def _labelled(engine: Engine, label: str = config.MARK) -> list[tuple[str, str, dict[str, str], bool]]:
-    """Containers, then networks, with a label: (kind, id, labels, whether it has ended by itself)."""
+    """Containers, then networks, with a label: (kind, id, labels, whether it has ended by itself).
+
+    Raises BackendMissing.
+    """
     from docker.errors import DockerException
 
-    if engine.address.startswith("unix://") and not os.path.exists(engine.address.removeprefix("unix://")):
-        return []
     chosen: dict[str, Any] = {"label": [label]}
     try:
         client = engine.client()
         containers = client.containers(all=True, filters=chosen)
         networks = client.networks(filters=chosen)
-    except (BackendMissing, DockerException, OSError):
-        return []  # nothing can be told, and nothing of ours runs without its runner
+    except (DockerException, OSError) as error:
+        raise no_daemon(engine.address, error) from error
     return [
         *(
             ("container", each["Id"], each["Labels"] or {}, each["State"] in ("exited", "dead"))

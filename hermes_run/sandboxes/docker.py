@@ -133,11 +133,11 @@ class DockerBackend:
         return await self._rack.present(list(images))
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Containers, networks and locks of runs whose process is gone."""
+        """Containers, networks and locks of runs whose process is gone. Raises BackendMissing."""
         return find_leftovers(self._engine, owner())
 
     def remove(self, leftover: Leftover) -> None:
-        """Remove one of them."""
+        """Remove one of them. Raises BackendMissing."""
         if leftover.handle in {other.handle for other in self.leftovers()}:
             remove_leftover(self._engine, leftover.handle)
 

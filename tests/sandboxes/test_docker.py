@@ -391,8 +391,8 @@ def _container(labels: dict[str, str], command: str) -> Iterator[str]:
     images.build(images.BUSYBOX)
     with images.daemon() as client:
         made = client.create_container(images.BUSYBOX, ["sh", "-c", command], labels=labels)["Id"]
-        client.start(made)
         try:
+            client.start(made)
             yield made
         finally:
             with contextlib.suppress(NotFound):

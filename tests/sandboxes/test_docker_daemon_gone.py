@@ -159,6 +159,16 @@ def _clean() -> None:
     assert [leftover for leftover in backend.leftovers() if leftover.run == _RUN] == []
 
 
+def test_clean_says_that_it_could_not_ask_the_daemon(tmp_path: Path) -> None:
+    lab = Lab(tmp_path / "lab")
+    with Daemon(tmp_path / "sock") as daemon:
+        lab.env["DOCKER_HOST"] = f"unix://{daemon.path}"
+        assert "docker" not in lab.call("clean", "--dry-run", "--json").json().get("not_looked_at", {})
+        daemon.go()
+        told = lab.call("clean", "--dry-run", "--json").json()
+        assert daemon.path in told["not_looked_at"]["docker"]
+
+
 def test_prompts_after_the_end_of_the_daemon_stay_pending(tmp_path: Path) -> None:
     lab = Lab(tmp_path / "lab", {"sandbox": {"backend": "docker", "image": images.BUSYBOX}, "workers": 2})
     lab.write_prompts(*(f"[{number}]" for number in range(20)))
