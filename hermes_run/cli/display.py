@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from hermes_run.cli.plain import count_of, duration, money, number, printable
 from hermes_run.cli.progress import Quiet
-from hermes_run.cli.report import say
+from hermes_run.cli.report import expendable, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,7 +44,7 @@ class LivePicture(Quiet):
 
     def __init__(self, on_planned: Callable[[Path], None], console: Console | None = None) -> None:
         super().__init__(on_planned)
-        self._console = console or Console(stderr=True)
+        self._console = console or Console(file=expendable(sys.stderr))
         self._name = ""
         self._live = Live(
             get_renderable=self._picture,
@@ -99,7 +100,7 @@ def show_summary(statistics: dict[str, Any], *, after: Iterable[tuple[str, str]]
 
     `after` are (label, text) lines below it: where things are, what to do next.
     """
-    console = Console(highlight=False)
+    console = Console(file=expendable(sys.stdout), highlight=False)
     console.width = min(console.width, WIDEST)
     with console.capture() as captured:
         print_summary(console, statistics, after)

@@ -15,12 +15,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import stat
 import sys
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self, TextIO, cast
 
 from hermes_run.cli.plain import count_of
 from hermes_run.errors import DatasetError, HermesRunError, SpecError
@@ -71,13 +73,18 @@ def say_bytes(text: bytes) -> None:
     try:
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not is_nobody_there(error, sys.stdout):
+            raise
         hush(sys.stdout)
 
 
 def complain(text: str) -> None:
-    """Print to stderr, likewise."""
-    _write(sys.stderr, text)
+    """Print to stderr. That nobody can hear it (a terminal that was closed, a full disk) stops nothing."""
+    try:
+        _write(sys.stderr, text)
+    except OSError:
+        hush(sys.stderr)
 
 
 def _write(stream: object, text: str) -> None:
@@ -85,8 +92,57 @@ def _write(stream: object, text: str) -> None:
         return
     try:
         print(text, file=stream, flush=True)  # type: ignore[call-overload]
-    except BrokenPipeError:
+    except OSError as error:
+        if not is_nobody_there(error, stream):
+            raise
         hush(stream)
+
+
+def is_nobody_there(error: OSError, stream: object) -> bool:
+    """Whether a stream could not be written because its reader, or its terminal, has gone away."""
+    if isinstance(error, BrokenPipeError):
+        return True
+    return error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)  # type: ignore[attr-defined]
+
+
+class _Expendable(io.TextIOBase):
+    """A stream whose writes may get lost: what is drawn on a terminal while that is still there."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As of the stream itself."""
+        return self._stream.encoding
+
+    def isatty(self) -> bool:
+        """As of the stream itself."""
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        """As of the stream itself."""
+        return self._stream.fileno()
+
+    def write(self, text: str) -> int:
+        """Write, if that can be."""
+        try:
+            return self._stream.write(text)
+        except OSError:
+            hush(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, if that can be."""
+        try:
+            self._stream.flush()
+        except OSError:
+            hush(self._stream)
+
+
+def expendable(stream: TextIO | None) -> IO[str] | None:
+    """The same stream, writes to which may get lost. None (a closed stream) stays None."""
+    return None if stream is None else cast("IO[str]", _Expendable(stream))
 
 
 def hush(stream: object) -> None:

@@ -1,0 +1,78 @@
+"""A run outlives what it talks to: a terminal that is closed, a full disk behind stderr."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.servers import says
+
+if TYPE_CHECKING:
+    from tests.flow.lab import Lab
+    from tests.servers import ModelServer
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals end otherwise there")
+
+
+def started(lab: Lab, *words: str, stdout: int, stderr: int) -> subprocess.Popen[bytes]:
+    """A run in a session of its own: no signal tells it that its terminal is gone."""
+    return subprocess.Popen(
+        lab.command("run", str(lab.write_spec()), *words),
+        cwd=lab.folder,
+        env=lab.environment() | {"TERM": "xterm"},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture
+def served(lab: Lab, server: ModelServer) -> Lab:
+    server.respond = lambda _: says("x", reasoning="r", delay_s=0.4)
+    lab.use_server(server.url)
+    lab.spec["workers"] = 2
+    lab.write_prompts(*(f"[{n}]" for n in range(6)))
+    return lab
+
+
+def check(lab: Lab, running: subprocess.Popen[bytes]) -> None:
+    assert running.wait(60) == 0
+    assert lab.statuses() == {"completed": 6}
+    lab.assert_sound()
+
+
+@pytest.mark.parametrize("has_stdout", [True, False])
+def test_a_terminal_that_is_closed_ends_nothing(
+    served: Lab, server: ModelServer, *, has_stdout: bool
+) -> None:
+    ours, theirs = pty.openpty()
+    running = started(served, stdout=theirs if has_stdout else subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    while len(server.requests) < 3:
+        assert running.poll() is None
+        time.sleep(0.02)
+    os.close(ours)
+    check(served, running)
+
+
+def test_progress_that_cannot_be_written_ends_nothing(served: Lab) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    running = started(served, stdout=subprocess.DEVNULL, stderr=full)
+    os.close(full)
+    check(served, running)
+
+
+def test_a_result_that_cannot_be_written_is_told(served: Lab) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    running = started(served, "--json", "-q", stdout=full, stderr=subprocess.PIPE)
+    os.close(full)
+    _, err = running.communicate(timeout=60)
+    assert (running.returncode, b"the disk is full" in err) == (4, True)
+    assert served.statuses() == {"completed": 6}
