@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -115,4 +116,11 @@ class Gate:
 
 
 def _bare(host: str) -> str:
-    return host.strip("[]") if ":" in host else host
+    """A host without brackets, an IPv6 address in its one short form."""
+    if ":" not in host:
+        return host
+    inner = host.strip("[]")
+    try:
+        return ipaddress.IPv6Address(inner).compressed
+    except ValueError:
+        return inner

@@ -140,9 +140,10 @@ def normal_host(host: str) -> str:
 def parse_host(text: str) -> tuple[str, int | None] | None:
     """A host of hermes.yaml, with its port if one is written; None when it is no host."""
     match = _HOST.fullmatch(text)
-    if match is None or "\n" in text:
+    port = int(match["port"]) if match is not None and match["port"] else None
+    if match is None or "\n" in text or (port is not None and not 0 < port < 65536):
         return None
-    return normal_host(match["host"]), int(match["port"]) if match["port"] else None
+    return normal_host(match["host"]), port
 
 
 def known_variable(url: str) -> str | None:

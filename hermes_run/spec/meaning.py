@@ -212,8 +212,8 @@ def check_tools(draft: Draft) -> None:
         if not isinstance(host, str) or parse_host(host) is None:
             draft.note(
                 ("tools", "allowed_hosts", index),
-                f"must be a host, such as wiki.example.org or 127.0.0.1:8080, not {shown(host)}; there are "
-                "no patterns, and no URLs",
+                "must be a host, such as wiki.example.org, 127.0.0.1:8080 or [::1]:8080, "
+                f"not {shown(host)}; there are no patterns, and no URLs",
             )
     cassette, replay_only = ("tools", "web", "cassette"), ("tools", "web", "replay_only")
     if draft.value(replay_only):

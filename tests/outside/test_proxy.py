@@ -82,6 +82,13 @@ def test_allowed_host_is_reached_by_that_name_and_port_alone(site: Site) -> None
         assert "may not be reached" in refusal(site.url, Gate(other))
 
 
+@pytest.mark.parametrize("written", ["[::1]", "[0:0:0:0:0:0:0:1]", "[::1]:80", "[0000::0001]:80"])
+def test_allowed_address_is_the_same_however_it_is_spelled(written: str) -> None:
+    for asked in ("::1", "[::1]", "0:0:0:0:0:0:0:1"):
+        assert Gate([written]).is_allowed(asked, 80)
+    assert not Gate([written]).is_allowed("::2", 80)
+
+
 def test_redirect_to_a_refused_address_is_refused(site: Site) -> None:
     site.page("/secret", "secret")
     for place, to in enumerate(

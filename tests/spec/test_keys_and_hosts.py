@@ -18,6 +18,7 @@ from hermes_run.spec.keys_and_hosts import (
     known_variable,
     looks_like_key,
     may_send,
+    parse_host,
     parse_url,
 )
 from hermes_run.spec.model import EndpointSetting, KeyPair, Settings
@@ -301,3 +302,15 @@ def test_a_secret_shows_itself_to_nobody() -> None:
     assert not hasattr(secret, "__dict__")
     with pytest.raises(TypeError):
         pickle.dumps(secret)
+
+
+@pytest.mark.parametrize(
+    "text", ["a.example:0", "a.example:65536", "a.example:99999", "::1", "*.a.example", "a b"]
+)
+def test_what_names_no_place_is_no_host(text: str) -> None:
+    assert parse_host(text) is None
+
+
+def test_a_host_may_have_a_port() -> None:
+    assert parse_host("a.example:65535") == ("a.example", 65535)
+    assert parse_host("[::1]") == ("[::1]", None)
