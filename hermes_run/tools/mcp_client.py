@@ -217,7 +217,7 @@ def _reason(error: BaseException | None, last_words: str) -> HermesRunError:
         return error
     text = str(getattr(error, "message", "")) or (first_fault(error) if isinstance(error, Exception) else "")
     if isinstance(error, FileNotFoundError):
-        text = f"there is no command {error.filename}"
+        text = f"there is no {error.filename}"
     said = f": {last_words}" if last_words else ""
     first = text.partition("\n")[0][:_MOST_WORDS]
     return ToolError(f"it cannot be reached or has ended: {first}{said}")

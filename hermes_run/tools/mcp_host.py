@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,20 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
     from typing import TextIO
+
+_LAUNCH = """
+import os, sys
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+except (ImportError, OSError, AttributeError):
+    pass
+try:
+    os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error:
+    sys.exit(f"{sys.argv[1]}: {error.strerror}")
+"""
+"""Starts a program that is killed when the runner is (PR_SET_PDEATHSIG), which would end it otherwise."""
 
 END_S = 2.0
 """How long a server may take to end by itself once its stdin is closed."""
@@ -37,13 +52,18 @@ async def streams(
         errors: its stderr.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: its folder is not there.
         ToolError: it said something too long.
     """
     import anyio
     from mcp.client.stdio import get_default_environment
 
     process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        _LAUNCH,
         *words,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

@@ -6,7 +6,9 @@ One server in all three ways (in the sandbox, on the host, over HTTP), over real
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,11 +17,13 @@ from hermes_run.outside.ground import processes_of
 from tests.outside.web import Site
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.flow.lab import Lab
     from tests.outside.web import Handler
 
 ODD = r"""
-import json, os, subprocess, sys
+import json, os, subprocess, sys, time
 
 NAMES = ["go", "get item", "get.item", "get_item", ""]
 SCHEMA = {"type": "object", "properties": {"how": {"type": "string"}}}
@@ -58,6 +62,9 @@ def result(request):
         return text("x" * 40_000_000)
     if how == "picture":
         return {"content": [{"type": "image", "data": "AAAA" * 600_000, "mimeType": "image/png"}]}
+    if how == "sleep":
+        open("asleep", "w").close()
+        time.sleep(600)
     if how == "child":
         subprocess.Popen(["sleep", "987654"])
     return text(name)
@@ -180,6 +187,34 @@ def test_a_message_without_end_is_not_read_to_its_end(lab: Lab, way: str) -> Non
     long, plain = results(lab)
     assert "its message is longer than 16000000 bytes; ask for less" in long["error"]
     assert "go" in plain["result"]
+
+
+def test_a_busy_server_on_the_host_ends_with_a_run_that_is_killed(lab: Lab) -> None:
+    with Site() as site:
+        words = prepare(lab, site, "host", [("go", {"how": "sleep"})])
+        lab.spec["tools"]["mcp"][0]["args"].append("654987")  # by which it is known
+        run = lab.start(*words)
+        until((lab.folder / "asleep").exists)
+        assert processes_of("654987")
+        run.send_signal(signal.SIGKILL)
+        run.communicate(timeout=60)
+        until(lambda: not processes_of("654987"))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_server_on_the_host_that_is_not_there_is_told(lab: Lab) -> None:
+    with Site() as site:
+        words = prepare(lab, site, "host", [("go", {})])
+        lab.spec["tools"]["mcp"][0]["command"] = "no-such-server"
+        result = lab.run(*words)
+    assert result.code == 2
+    assert "no-such-server: No such file or directory" in result.err
 
 
 def test_what_a_server_on_the_host_started_ends_with_it(lab: Lab) -> None:
