@@ -20,12 +20,16 @@ APP = "hermes-run"
 _LONGEST_BUILD_S = 3600.0
 _UNREACHABLE_S = 20.0
 """The SDK itself tries a server that does not answer for almost a minute."""
+_PATIENCE_S = 30.0
+"""For Modal, or the way to it, when it has gone away during a run."""
+_POLL_S = 1.0
 _LOGIN_CURE = (
     "run `modal setup` once, or export MODAL_TOKEN_ID and MODAL_TOKEN_SECRET with a token of your workspace"
 )
 _NETWORK_CURE = "check the network, and MODAL_SERVER_URL if it is set"
 _LONGEST_REASON = 300
 _WINDOW = 4 << 20
+_ADDRESS = re.compile(r"\[Errno \d+\] | ?\('[^']*', \d+\)")
 _ID = re.compile(r"\b(?:im|sb|ta|ap|en)-[A-Za-z0-9]+\b|https?://\S+")
 _LIMITED = re.compile(r"429|too ?many ?requests", re.IGNORECASE)
 
@@ -73,13 +77,30 @@ class Account:
                 self._app = await within(_UNREACHABLE_S, self._look_up())
         return self._app
 
+    async def come_back(self) -> bool:
+        """After a failed start: whether Modal was away, and is back. Raises BackendMissing when it is not.
+
+        Every further start would fail then.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _PATIENCE_S
+        was_away = False
+        while True:
+            try:
+                await within(_UNREACHABLE_S, _greeted())
+            except BackendMissing as error:
+                if loop.time() > until or error.cure == _LOGIN_CURE:
+                    raise
+                was_away = True
+                await asyncio.sleep(_POLL_S)
+            else:
+                return was_away
+
     async def _look_up(self) -> Any:
         import modal
 
         _bound_windows()
-        client: Any = modal.Client
-        client = await client.from_env.aio()
-        await client.hello.aio()
+        client = await _greeted()
         return await modal.App.lookup.aio(APP, create_if_missing=True, client=client)
 
     async def image(self, reference: str) -> Any:
@@ -132,6 +153,16 @@ class Account:
             await within(_UNREACHABLE_S, box.terminate.aio())
 
 
+async def _greeted() -> Any:
+    """The SDK's client, once Modal has answered it."""
+    import modal
+
+    client: Any = modal.Client
+    client = await client.from_env.aio()
+    await client.hello.aio()
+    return client
+
+
 def _bound_windows() -> None:
     """Let less be sent ahead of reading: with the SDK's 64 MiB, each sandbox may take so much of our memory.
 
@@ -162,5 +193,5 @@ async def within(longest_s: float, work: Awaitable[Any]) -> Any:
 
 def reason(error: BaseException) -> str:
     """What an error of the SDK says, without what differs each time."""
-    text = " ".join(_ID.sub("<id>", str(error)).split())
+    text = " ".join(_ADDRESS.sub("", _ID.sub("<id>", str(error))).split())
     return text[:_LONGEST_REASON] or type(error).__name__

@@ -44,6 +44,10 @@ _LAST_READS_S = 1.0
 _LONGEST_LINE = 300
 
 
+class MaybeAway(SandboxError):
+    """Modal's SDK has failed: maybe because Modal cannot be reached any more."""
+
+
 class ModalBox:
     """One sandbox, and the StreamPlace of its shell. Nothing is made before `start`; `remove` removes it.
 
@@ -89,9 +93,9 @@ class ModalBox:
             said = _last_words(self._shell.said) if self._shell is not None else ""
             raise self._start_error(f"it did not answer within {longest_s:g} s{said}") from None
         except BackendMissing as error:
-            raise self._start_error(str(error)) from error
+            raise MaybeAway(str(self._start_error(str(error))), reason="sandbox_start") from error
         except troubles() as error:
-            raise self._start_error(reason(error)) from error
+            raise MaybeAway(str(self._start_error(reason(error))), reason="sandbox_start") from error
 
     async def _start(self) -> StreamShell:
         self._creation = asyncio.ensure_future(self._create())

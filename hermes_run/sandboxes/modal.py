@@ -22,7 +22,7 @@ from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._ground import Ground, grounds, leftover_folders, mark_of, remove_ground
 from hermes_run.sandboxes._images import ImageShelf
 from hermes_run.sandboxes._modal_account import Account
-from hermes_run.sandboxes._modal_box import MISSING, ModalBox
+from hermes_run.sandboxes._modal_box import MISSING, MaybeAway, ModalBox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -75,14 +75,28 @@ class ModalBackend:
             raise SandboxError("a modal sandbox needs an image: sandbox.image, or a row's", reason="image")
         image = await self._shelf.get(request.image)
         await self._prepare()
-        self._number += 1
-        box = ModalBox(self._account, self._ground, request, image, self._tags(request))
+        box, shell = await self._started(request, image)
         try:
-            async with self._starts:
-                shell = await box.start()
             yield shell
         finally:
             await to_the_end(box.remove())
+
+    async def _started(self, request: SandboxRequest, image: Any) -> tuple[ModalBox, Sandbox]:
+        """A sandbox; once more when Modal was away meanwhile. Raises BackendMissing when it stays away."""
+        for is_last in (False, True):
+            self._number += 1
+            box = ModalBox(self._account, self._ground, request, image, self._tags(request))
+            try:
+                async with self._starts:
+                    return box, await box.start()
+            except MaybeAway:
+                await to_the_end(box.remove())
+                if is_last or not await self._account.come_back():
+                    raise
+            except BaseException:
+                await to_the_end(box.remove())
+                raise
+        raise AssertionError("the last try either returned or raised")
 
     async def _prepare(self) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -243,6 +244,49 @@ def test_sandboxes_of_a_dead_run_are_found_without_its_folder_and_those_of_other
 
     with_backend(work)
     assert living({"hermes-run.run": "modal-dead"}) == []
+
+
+_AWAY = """
+import asyncio, os, signal, subprocess
+from hermes_run.core.contracts import SandboxRequest
+from hermes_run.errors import BackendMissing
+from hermes_run.sandboxes import _modal_account
+from hermes_run.sandboxes.modal import ModalBackend
+from hermes_run.spec.model import Settings
+from tests import modal_place
+
+_modal_account._PATIENCE_S = 1
+folder = modal_place.modal_folder()
+
+async def main():
+    backend = ModalBackend("modal-away", Settings())
+    request = SandboxRequest(run="modal-away", key="k", image=modal_place.BASH)
+    async with backend.open(request) as box:
+        await box.exec("true", timeout_s=20)
+    await asyncio.to_thread(end_of_modal)
+    try:
+        async with backend.open(request):
+            pass
+    except BackendMissing as error:
+        print(error)
+    await backend.aclose()
+
+def end_of_modal():
+    found = subprocess.run(["pgrep", "-f", f"tests.modal_server {folder}"], capture_output=True, text=True)
+    for pid in found.stdout.split():
+        os.kill(int(pid), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+def test_modal_that_goes_away_and_stays_away_stops_the_run() -> None:
+    """Every further start would fail: what is left has to stay pending."""
+    done = subprocess.run(
+        [sys.executable, "-c", _AWAY], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "Modal cannot be used" in done.stdout, done.stdout + done.stderr
+    assert not re.search("[0-9]{4,}", done.stdout)
 
 
 def test_leftovers_cannot_be_told_without_a_token_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
