@@ -97,6 +97,7 @@ def test_whatever_does_not_work_has_a_reason_and_apart_from_it_a_cure(
     assert all("cure" not in check["cure"] for check in checks.values())
 
 
+@pytest.mark.slow
 @pytest.mark.chromium
 @pytest.mark.parametrize(
     ("browser", "why", "cure"),

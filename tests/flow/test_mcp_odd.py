@@ -217,6 +217,7 @@ def test_a_server_on_the_host_that_is_not_there_is_told(lab: Lab) -> None:
     assert "no-such-server: No such file or directory" in result.err
 
 
+@pytest.mark.slow
 def test_what_a_server_on_the_host_started_ends_with_it(lab: Lab) -> None:
     with Site() as site:
         words = prepare(lab, site, "host", [("go", {"how": "child"})])
@@ -263,9 +264,7 @@ def started(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("status", "said"), [(401, "HTTP 401"), (403, "HTTP 403"), (404, "HTTP 404"), (500, "HTTP 500")]
-)
+@pytest.mark.parametrize(("status", "said"), [(401, "HTTP 401"), (404, "HTTP 404"), (500, "HTTP 500")])
 def test_a_server_that_refuses_over_http_is_told_with_its_status(lab: Lab, status: int, said: str) -> None:
     with Site() as site:
         prepare(lab, site, "http", [("go", {})])
