@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from hermes_run.core.answers import Made, Seen
 from hermes_run.core.messages import Usage
 from hermes_run.core.pictures import picture_type
-from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.spec.media import find_source
 
@@ -324,7 +323,8 @@ async def _spoken_here(source: MediaSource, text: str) -> bytes:
         raise MediaFailed(f"{source.name} did not end within {TIMEOUT_S:g} s; say less", "timeout") from None
     finally:
         if process.returncode is None:
-            await end_program(process)
+            process.kill()
+            await process.communicate()  # asyncio tells of no end before all is read
     if process.returncode or not sound.startswith(b"RIFF"):
         raise MediaFailed(f"{source.name} gave no sound (exit code {process.returncode})", "bad_answer")
     return _whole(sound)

@@ -9,9 +9,9 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.tools import inside
+from hermes_run.tools.programs import end_program
 from hermes_run.tools.shell import PRELUDE, bytes_of, mark, quote, text_of
 
 if TYPE_CHECKING:

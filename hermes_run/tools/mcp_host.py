@@ -12,9 +12,9 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.programs import end_program
 from hermes_run.errors import ToolError
 from hermes_run.tools.mcp_messages import MOST_MESSAGE, TOO_LONG, messages_of
+from hermes_run.tools.programs import end_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hermes_run.core.programs import end_program
+from hermes_run.tools.programs import end_program
 
 TALKS = "import sys\nwhile True: sys.stdout.write('x' * 100_000)"
 STARTS = "import subprocess, sys\np = subprocess.Popen(['sleep', '600'])\nprint(p.pid, flush=True)\np.wait()"
