@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _PROOFS = 5
 """Replies to calls beyond the proven level that prove the level of a trial."""
 _DOUBTED = 4
+"""Of so many refused trials in a row the last one is no explanation."""
+_BY_CHANCE = 2
+"""Refusals by which those of a small wave may be the majority without meaning anything."""
 _FIRST_TRY_S = 10.0
 _PAUSE_S = 5.0
 _FIRST_PAUSE_S = 1.0
@@ -32,7 +35,7 @@ class Flight:
         self._most = math.inf
         self._proved = math.inf
         self._is_first = False
-        self._refused = 0
+        self._asked = self._refused = 0
         self._in_vain = 0
         self._step = 1.0
         self._pause_s = _FIRST_PAUSE_S
@@ -62,16 +65,19 @@ class Flight:
 
     def refused(self, in_flight: int, now: float, *, is_new: bool) -> None:
         """One of the calls in flight was refused; `is_new` if it is the first one of its wave."""
-        self._refused = 1 if is_new else self._refused + 1
+        if is_new:
+            self._asked, self._refused = in_flight, 0
+        self._refused += 1
+        kept = self._asked - self._refused  # of those in flight when the first one was refused
         if self.was_trial(in_flight):
             limit, self._pause_s = self._proved, _PAUSE_S
             self._in_vain += 1
             self._try_at = now + _FIRST_TRY_S
         elif self._most == math.inf or (self._is_first and not is_new):
-            self._is_first, limit = True, float(in_flight - 1)
+            self._is_first, limit = True, float(kept)
             self._try_at = now + self._pause_s
-        elif self._refused > in_flight - 1 > 0:
-            self._is_first, limit = False, float(in_flight - 1)
+        elif self._refused - _BY_CHANCE > kept > 0:
+            self._is_first, limit = False, float(kept)
         else:
             self._is_first = self._is_first and not is_new
             return

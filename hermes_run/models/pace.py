@@ -4,7 +4,7 @@ After a wave of refusals the rate is what the endpoint accepted just before, les
 a cubic curve in time: back near the old rate within seconds, flat around it, a little beyond in the end.
 So a limit that stands is touched about every 20 seconds. Where nothing is refused until then, the limit was
 lifted: from there on the rate doubles every few seconds. A wave that nothing was accepted before says
-nothing about the rate: there it starts at one a second and doubles at once.
+little about the rate: it is halved, down to one a second, and doubles at once.
 
 Some endpoints refuse by chance (one busy machine of many): however low the rate, one call in so many is told
 to come back. Where cutting the rate again and again changes nothing, none is kept to for a while.
@@ -224,8 +224,8 @@ class Pace:
         accepted = self._accepted(closed_at - window_s, closed_at)
         since_wave_s = max(1.0, min(closed_at - self._cells[_LAST_CLOSED_AT], _LONGEST_WINDOW_S))
         since_wave = self._accepted(closed_at - since_wave_s, closed_at)
-        if since_wave < 1:  # no news about the rate
-            self._set(min(prior, 1.0), opens_at, is_measured=False)
+        if since_wave < 1:  # hardly any news about the rate
+            self._set(max(prior / 2, min(prior, 1.0)), opens_at, is_measured=False)
         elif self._cells[_REFUSED] > since_wave:
             self._set(min(prior, since_wave / since_wave_s), opens_at, is_measured=True)
         elif window_s >= 1 and accepted >= _ENOUGH and accepted / window_s < 0.7 * prior:
