@@ -170,10 +170,7 @@ class Backend(Protocol):
         """Which images are here already; fetches nothing. Raises BackendMissing when nobody can say."""
 
     def leftovers(self) -> Sequence[Leftover]:
-        """What dead runs left here. Never anything of a living run, never anything unlabelled.
-
-        Raises BackendMissing when nobody can say.
-        """
+        """What dead runs left here, by its labels; nothing of living ones. Raises BackendMissing."""
 
     def remove(self, leftover: Leftover) -> None:
         """Remove one of them."""
