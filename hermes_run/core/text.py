@@ -62,6 +62,17 @@ def restore_within(value: Any) -> Any:
     return value
 
 
+def clean_within(value: Any) -> Any:
+    """A JSON value with every text in it cleaned."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [clean_within(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(name): clean_within(item) for name, item in value.items()}
+    return value
+
+
 def clean_bytes(data: bytes) -> str:
     """Bytes that should be UTF-8, as clean text; a byte that is not becomes U+10DCxx, reversibly."""
     return clean(data.decode("utf-8", "surrogateescape"))

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.registry import TOOLS
+from hermes_run.core.text import clean_within
 from hermes_run.core.toolsets import TOOLSETS, tools_of
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def read(value: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for block in _BLOCK.findall(value):
         try:
-            tools = json.loads(block)
+            tools = clean_within(json.loads(block))
         except (ValueError, RecursionError):
             continue
         for tool in tools if isinstance(tools, list) else ():

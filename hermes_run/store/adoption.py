@@ -15,6 +15,7 @@ import msgspec
 
 from hermes_run.core.keys import unpack_key
 from hermes_run.core.registry import FILTERS, TOOLS, load
+from hermes_run.core.text import clean, clean_within
 from hermes_run.core.trajectory import Status
 from hermes_run.dataset.plan import Plan, Selection, make_plan
 from hermes_run.errors import UsageError
@@ -82,7 +83,7 @@ def _refuse_all_bad(plan: Plan, dataset: Path) -> None:
 
 
 def _about(old: Predecessor) -> About:
-    statistics = layout.read_json(old.folder / layout.STATISTICS)
+    statistics = clean_within(layout.read_json(old.folder / layout.STATISTICS))
     tools = [
         {"type": "function", "function": tool}
         for name, tool in sorted(old.signatures.items())
@@ -138,7 +139,7 @@ class _Adopting:
         outcomes = {each.value: self._outcomes[each.value] for each in Status}
         why = Counter(each.why for each in matching.outside)
         return {
-            "source": str(old.folder),
+            "source": clean(str(old.folder)),
             "files": msgspec.to_builtins(accounts),
             "lines": sum(each.lines for each in accounts.values()),
             "records": sum(each.records for each in accounts.values()),

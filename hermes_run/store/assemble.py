@@ -25,6 +25,7 @@ from xxhash import xxh3_64_intdigest
 from hermes_run.core.keys import pack_key
 from hermes_run.core.messages import Usage
 from hermes_run.core.registry import TOOLS
+from hermes_run.core.text import clean
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.formats.card import card
@@ -127,6 +128,8 @@ def refuse_out(out: Path, sources: Sequence[Path] = ()) -> None:
     refuse_inside(out, sources, "another OUT")
     if out.exists() or out.is_symlink():
         raise UsageError(f"{out}: exists already; name another OUT, or move that away")
+    if clean(str(out.parent)) != str(out.parent):
+        raise UsageError(f"{out}: the name of its folder is no UTF-8, and cannot stand in spec.yaml; {_CURE}")
     if not layout.is_run_name(out.name):
         raise UsageError(
             f'{out}: "{out.name}" is no run name (letters, digits, ".", "_" and "-", at most 128, not '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hermes_run.core.text import clean
 from hermes_run.store.assemble import MEMORY, About, tool_names
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def remember_parts(about: About, parts: Sequence[Part], works: set[str]) -> None
     judgements = {part.remembered.get("judgement") for part in parts}
     if len(judgements) > 1:
         memory.pop("judgement", None)
-    memory["made_of"] = [str(part.path) for part in parts]
+    memory["made_of"] = [clean(str(part.path)) for part in parts]
     about.spec = about.spec | {MEMORY: memory}
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hermes_run.core.text import command_line
+from hermes_run.core.text import clean_within, command_line
 from hermes_run.errors import RunLocked
 from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
@@ -82,8 +82,8 @@ class Part:
     def tools(self) -> list[dict[str, Any]]:
         """Contents of tools.json, or []."""
         try:
-            tools = json.loads((self.path / layout.TOOLS).read_bytes())
-        except (OSError, ValueError):
+            tools = clean_within(json.loads((self.path / layout.TOOLS).read_bytes()))
+        except (OSError, ValueError, RecursionError):
             return []
         return tools if isinstance(tools, list) else []
 

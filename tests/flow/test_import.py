@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from hermes_run.core.registry import TOOLS
 from tests import predecessor
 from tests.flow.lab import Lab, read_lines
 from tests.flow.replies import conversations, turns
-from tests.predecessor import INVENTED, THEIRS, Old, line, prompts
+from tests.predecessor import INVENTED, THEIRS, Old, conversation, line, prompts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -401,3 +403,36 @@ def test_a_checkpoint_alone_is_a_run_that_came_to_nothing(lab: Lab, old: Old) ->
     told = lab.call("status", "data/my_run", "--json").json()
     assert (told["pending"], sum(told["outcomes"].values())) == (3, 0)
     assert lab.call("verify", "data/my_run").code == 0
+
+
+def test_half_characters_are_taken_over_wherever_they_stand(lab: Lab, old: Old) -> None:
+    """A text that was cut in the middle of a pair: in a tool's description, a name, a model, a path."""
+    half = "\ud83d"
+    tools = [
+        {"name": "terminal", "description": f"cut {half}", "parameters": {half: 1}},
+        {"name": f"x{half}"},
+    ]
+    turns_of_it = conversation(f"a {half}", ("terminal", f"y{half}"))
+    turns_of_it[0]["value"] = f"{half}<tools>\n{json.dumps(tools)}\n</tools>"
+    record = json.loads(line(0, "a", 0)) | {"conversations": turns_of_it, "toolsets_used": [f"t{half}"]}
+    record["metadata"] |= {"model": f"m{half}", "timestamp": f"now{half}"}
+    record["tool_stats"][f"z{half}"] = {"count": 1, "success": 1, "failure": 0}
+    odd = {"from": half, "value": half}
+    lines = [record, record | {"conversations": [odd]}]
+    old.write_files(
+        {
+            "batch_0.jsonl": "".join(json.dumps(each) + "\n" for each in lines),
+            "statistics.json": json.dumps({"model": f"m{half}", "distribution": f"d{half}"}),
+        }
+    )
+    odd_place = lab.folder / os.fsdecode(b"caf\xe9")
+    shutil.copytree(old.run_dir, odd_place)
+    lab.write_rows([json.dumps({"prompt": f"a {half}"})])
+    for number, place in enumerate((old.run_dir, odd_place)):
+        out = f"data/new{number}"
+        done = lab.call("import", str(place), "--dataset", "data.jsonl", "-o", out)
+        assert done.code == 0, done.err
+        assert lab.call("verify", out).code == 0
+        assert sum(lab.call("status", out, "--json").json()["outcomes"].values()) == 1
+        for words in (("merge", out, "-o", f"{out}m"), ("status", "--lines", out), ("stats", out)):
+            assert lab.call(*words).code == 0

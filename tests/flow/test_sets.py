@@ -409,3 +409,18 @@ def test_the_ledger_holds_whatever_the_parts_plan(tmp_path: Path) -> None:
         (lab.folder / f"data/{run}/trajectories.jsonl").read_bytes() for run in ("alone", "first")
     ]
     assert trajectories[0] == trajectories[1]
+
+
+def test_a_folder_whose_name_is_no_utf8_is_read_and_not_written_into(lab: Lab) -> None:
+    odd = lab.folder / os.fsdecode(b"caf\xe9")
+    shutil.copytree(lab.folder / "data", odd)
+    for words in (
+        ("merge", f"{odd}/r", "data/r"),
+        ("select", f"{odd}/r"),
+        ("merge", f"{odd}/r/manifest.jsonl"),
+    ):
+        done(lab, *words, "-o", "data/x")
+        assert lab.call("verify", "data/x").code == 0
+        shutil.rmtree(lab.folder / "data/x")
+        assert "name another OUT" in done(lab, *words, "-o", f"{odd}/x", code=2)
+        assert [path.name for path in odd.iterdir()] == ["r"]
