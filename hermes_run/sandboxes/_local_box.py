@@ -14,7 +14,14 @@ from hermes_run.core.contracts import SandboxInfo
 from hermes_run.sandboxes._box import Box
 from hermes_run.sandboxes._link import Link
 from hermes_run.sandboxes._mail import Mail
-from hermes_run.sandboxes._processes import carrying, descendants, kill_all, kill_call, process_table
+from hermes_run.sandboxes._processes import (
+    carrying,
+    descendants,
+    kill_all,
+    kill_call,
+    process_table,
+    tree_of,
+)
 from hermes_run.sandboxes._script import Texts, closable, supervisor
 from hermes_run.sandboxes._spill import SpillFolder, most_spilled
 
@@ -107,13 +114,26 @@ class LocalBox(Box):
         """Kill everything that was started in it, as far as it can be found."""
         if hasattr(self, "process") and not self._is_destroyed:
             self._is_destroyed = True
-            kill_all(self._members)
+            kill_all(self._members, tree_of(self.process.pid) if self.process.poll() is None else ())
 
     def _members(self) -> set[int]:
         table = process_table()
         alive = {self.process.pid} if self.process.poll() is None else set()
-        marked = carrying(table, self._mark)
+        marked = self._strays(table)
         return marked | alive | descendants(table, alive | marked)
+
+    def _strays(self, table: Table) -> set[int]:
+        """What carries the mark and hangs below no living supervisor.
+
+        Environments are slow to read: those below the supervisors of the run's sandboxes are not.
+        """
+        roots = [box.process.pid for box in self.ground.boxes if isinstance(box, LocalBox) and box.lives]
+        return carrying(table.keys() - descendants(table, roots) - set(roots), self._mark)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its supervisor's id is still its own."""
+        return hasattr(self, "process") and self.process.returncode is None
 
     def release(self) -> bool:
         """See Box."""
@@ -131,7 +151,7 @@ class LocalBox(Box):
         def orphans(table: Table, shell: int | None) -> set[int]:
             tree = {first} | descendants(table, [first])
             adopted = {p.pid for p in table.values() if p.parent == first and p.pid != shell}
-            marked = carrying(table, self._mark) - tree
+            marked = self._strays(table) - tree
             return adopted | {pid for pid in marked if table[pid].parent not in marked}
 
         kill_call(first, orphans, started_s)

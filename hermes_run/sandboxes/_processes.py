@@ -82,6 +82,22 @@ def descendants(table: Table, roots: Iterable[int]) -> set[int]:
     return found
 
 
+def tree_of(root: int) -> set[int]:
+    """A process and those below it, by the kernel's lists of children, which cost little.
+
+    Not what other threads than the first have started, and nothing where the kernel keeps no such lists.
+    """
+    found = {root}
+    queue = [root]
+    while queue:
+        pid = queue.pop()
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
+            fresh = {int(child) for child in file.read().split()} - found
+            found |= fresh
+            queue.extend(fresh)
+    return found
+
+
 def kept_shell_of(table: Table, supervisor: int) -> int | None:
     """The child of a supervisor that is its kept shell: the one that reads the same requests."""
     children = sorted(process.pid for process in table.values() if process.parent == supervisor)
@@ -141,10 +157,10 @@ def kill_call(
         send([shell], signal.SIGCONT)  # the command may have stopped it
 
 
-def carrying(table: Table, mark: bytes) -> set[int]:
-    """The processes that were started with `mark` in their environment, as far as it can be read."""
+def carrying(pids: Iterable[int], mark: bytes) -> set[int]:
+    """Those of `pids` that were started with `mark` in their environment, as far as it can be read."""
     found = set()
-    for pid in table:
+    for pid in pids:
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
                 if mark in file.read():
@@ -154,9 +170,13 @@ def carrying(table: Table, mark: bytes) -> set[int]:
     return found
 
 
-def kill_all(find: Callable[[], set[int]]) -> None:
-    """Kill what `find` finds: stopped first, until nothing new turns up, so that no forker gets away."""
-    stopped: set[int] = set()
+def kill_all(find: Callable[[], set[int]], known: Iterable[int] = ()) -> None:
+    """Kill what `find` finds: stopped first, until nothing new turns up, so that no forker gets away.
+
+    What is `known` already to be killed needs not be found.
+    """
+    stopped = set(known)
+    send(stopped, signal.SIGSTOP)
     for _ in range(_MOST_ROUNDS):
         fresh = find() - stopped
         if not fresh:
