@@ -186,7 +186,7 @@ def test_nothing_is_left_to_be_done_in_the_tree() -> None:
 
 
 def test_the_command_line_starts_without_anything_heavy() -> None:
-    heavy = ("rich", "httpx2", "docker", "jsonschema", "yaml", "asyncio", "concurrent_log_handler")
+    heavy = ("rich", "openai", "docker", "jsonschema", "yaml", "asyncio", "concurrent_log_handler")
     program = (
         "import sys, hermes_run.cli.main; "
         f"print(*sorted({{*{heavy}, 'hermes_run.runner'}} & {{*sys.modules}}))"

@@ -1,7 +1,7 @@
 """The client of OpenAI-compatible endpoints: a conversation's bytes are sent, the answer becomes a reply.
 
-Messages are encoded once each (`conversation.py`), their bytes are sent (`sending.py`), `retry.py` owns
-all retries, and `limiter.py` what is waited for.
+Messages are encoded once each (`conversation.py`), their bytes go through the SDK (`sending.py`),
+`retry.py` owns all retries, and `limiter.py` what is waited for.
 """
 
 from __future__ import annotations

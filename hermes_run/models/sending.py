@@ -1,14 +1,14 @@
-"""Sending a request's bytes and getting the answer: straight, or through an HTTP proxy.
+"""Sending a request's bytes and getting the answer: `AsyncOpenAI.post`, over a transport of ours.
 
-What is the same in all requests to an address is encoded once. No variable of the environment changes what
-is sent or where it goes (SSL_CERT_FILE and SSL_CERT_DIR, which name the machine's certificates, hold as
-everywhere).
+The SDK's retries are off (`retry.py` owns them), and its own headers, which name the machine, are not sent.
+Neither OPENAI_* nor proxy variables of the environment change what is sent or where it goes (SSL_CERT_FILE
+and SSL_CERT_DIR, which name the machine's certificates, hold as everywhere).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from msgspec import Struct
@@ -18,7 +18,6 @@ from hermes_run.models.transport import DirectTransport
 
 if TYPE_CHECKING:
     from hermes_run.models.config import ModelConfig
-    from hermes_run.models.transport import Origin
 
 _ACCEPT = {False: "application/json", True: "text/event-stream"}
 
@@ -48,51 +47,70 @@ def _headers(key: str, *, is_stream: bool) -> dict[str, str]:
 
 
 class Sender:
-    """The way to an endpoint."""
+    """The way to an endpoint, straight or through an HTTP proxy."""
 
     def __init__(self, config: ModelConfig, key: str) -> None:
-        self._headers = {kind: _headers(key, is_stream=kind) for kind in (False, True)}
-        self._idle_s = {False: None, True: config.idle_timeout_s}
-        self._direct = DirectTransport(max_idle=config.max_concurrency)
-        self._heads: dict[tuple[str, bool], tuple[Origin, bytes]] = {}
-        self._proxied: httpx2.AsyncClient | None = None
+        import openai
+
+        class Client(openai.AsyncOpenAI):
+            """Sends our headers only: OPENAI_CUSTOM_HEADERS would add to them."""
+
+            def __init__(self, **options: Any) -> None:
+                super().__init__(**options)
+                self._platform = (
+                    "Unknown"  # else the SDK finds it out in a thread for each of the first calls
+                )
+
+            @property
+            def default_headers(self) -> dict[str, str | openai.Omit]:
+                return dict(_headers("", is_stream=False))
+
+        transport: httpx2.AsyncBaseTransport
         if config.proxy:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=config.max_concurrency)
-            self._proxied = httpx2.AsyncClient(
-                transport=httpx2.AsyncHTTPTransport(proxy=config.proxy, limits=limits, trust_env=False),
-                timeout=None,
-                trust_env=False,
-                follow_redirects=False,
-            )
+            transport = httpx2.AsyncHTTPTransport(proxy=config.proxy, limits=limits, trust_env=False)
+        else:
+            transport = DirectTransport(max_idle=config.max_concurrency)
+        # "" and not None: for None the SDK looks into the environment
+        self._client = Client(
+            api_key=key,
+            admin_api_key="",
+            organization="",
+            project="",
+            webhook_secret="",
+            base_url=config.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=httpx2.AsyncClient(
+                transport=transport, timeout=None, trust_env=False, follow_redirects=False
+            ),
+        )
+        self._status_error = openai.APIStatusError
+        self._connection_error = openai.APIConnectionError
+        omitted = openai.Omit()
+        own: dict[str, Any] = {"x-stainless-retry-count": omitted, "x-stainless-read-timeout": omitted}
+        if not key:
+            own["Authorization"] = omitted
+        self._options: dict[bool, Any] = {
+            False: {"headers": own},
+            True: {
+                "headers": own | {"Accept": _ACCEPT[True]},
+                "timeout": httpx2.Timeout(None, read=config.idle_timeout_s),
+            },
+        }
 
     async def post(self, url: str, body: bytes, *, is_stream: bool) -> Answered:
         """The answer, whatever its status. Raises httpx2.RequestError."""
-        idle_s = self._idle_s[is_stream]
-        if self._proxied is not None:
-            response = await self._proxied.post(
-                url,
-                content=body,
-                headers=self._headers[is_stream],
-                timeout=httpx2.Timeout(None, read=idle_s),
+        try:
+            response: httpx2.Response = await self._client.post(
+                url, content=body, cast_to=httpx2.Response, options=self._options[is_stream]
             )
-            return Answered(response.status_code, response.headers.raw, response.content)
-        origin, head = self._heads.get((url, is_stream)) or self._head(url, is_stream=is_stream)
-        answer = await self._direct.exchange(origin, b"%s%d\r\n\r\n%s" % (head, len(body), body), idle_s)
-        return Answered(answer.status, answer.headers, answer.unpacked())
-
-    def _head(self, url: str, *, is_stream: bool) -> tuple[Origin, bytes]:
-        """Where requests to `url` go, and what they begin with, up to the length of the body."""
-        parts = httpx2.URL(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        lines = [b"POST %s HTTP/1.1" % parts.raw_path, b"Host: %s" % parts.netloc]
-        lines += [f"{name}: {value}".encode() for name, value in self._headers[is_stream].items()]
-        head = b"\r\n".join([*lines, b"Content-Length: "])
-        found = (parts.scheme, parts.raw_host.decode(), port), head
-        self._heads[url, is_stream] = found
-        return found
+        except self._status_error as error:
+            response = error.response
+        except self._connection_error as error:
+            raise (error.__cause__ or httpx2.ReadError(str(error))) from None
+        return Answered(response.status_code, response.headers.raw, response.content)
 
     async def aclose(self) -> None:
         """Close all connections."""
-        await self._direct.aclose()
-        if self._proxied is not None:
-            await self._proxied.aclose()
+        await self._client.close()

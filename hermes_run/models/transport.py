@@ -1,7 +1,7 @@
-"""HTTP/1.1 for many long calls to one host, without a pool.
+"""HTTP/1.1 for many long calls to one host: an httpx2 transport without the pool.
 
-Why not httpx2's: its pool looks at every open connection for every request, and its layers, and those of
-the openai package on top, cost seven times the CPU of everything else here (`benchmarks/client.py`). This one
+Why not httpx2's own: its pool looks at every open connection for every request, and its layers cost
+more CPU per call than everything else here together (`benchmarks/client.py` measures it). This one
 keeps idle connections on a stack, so that a call costs the same at 1 and at 1,000 in flight, and there
 is no ceiling: as many connections as calls. Requests are one write, replies are read whole.
 
@@ -15,7 +15,7 @@ import asyncio
 import socket
 import ssl
 from collections import deque
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import httpx2
 
@@ -27,9 +27,6 @@ IDLE_S = 55.0
 """Idle connections are given up after this; many servers and balancers close them at 60 s."""
 
 _OPENING_AT_END_S = 1.0
-
-Origin: TypeAlias = tuple[str, str, int]
-"""Scheme, host and port."""
 
 _STAYS_OPEN_S = 1.0
 """A stream that said [DONE] and does not end: what it said is taken after so long."""
@@ -91,12 +88,6 @@ class Answer:
     def is_done(self) -> bool:
         """Whether it is a stream of events that said its last word."""
         return self._state in ("chunks", "until-close") and self.body[-20:].rstrip().endswith(_DONE)
-
-    def unpacked(self) -> bytes:
-        """The body. Raises httpx2.DecodingError for one that is not packed as its headers say."""
-        if any(name.lower() == b"content-encoding" for name, _ in self.headers):
-            return httpx2.Response(self.status, headers=self.headers, content=bytes(self.body)).content
-        return bytes(self.body)
 
     def ended(self) -> bool:
         """The connection was closed: whether that makes the answer whole."""
@@ -251,7 +242,16 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-class DirectTransport:
+def _request_bytes(request: httpx2.Request) -> bytes:
+    lines = [b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)]
+    for name, value in request.headers.raw:
+        if b"\n" in value or b"\r" in value:
+            raise httpx2.LocalProtocolError(f"the header {name.decode()} holds a line break")
+        lines.append(b"%s: %s\r\n" % (name, value))
+    return b"".join((*lines, b"\r\n", request.content))
+
+
+class DirectTransport(httpx2.AsyncBaseTransport):
     """Connections to wherever requests go, kept for the next one.
 
     Args:
@@ -262,11 +262,23 @@ class DirectTransport:
     def __init__(self, max_idle: int, ssl_context: ssl.SSLContext | None = None) -> None:
         self._max_idle = max_idle
         self._ssl_context = ssl_context
-        self._idle: dict[Origin, deque[_Connection]] = {}
+        self._idle: dict[tuple[str, str, int], deque[_Connection]] = {}
         self._open: set[_Connection] = set()
         self._opening: set[asyncio.Task[_Connection]] = set()
 
-    async def exchange(self, origin: Origin, message: bytes, idle_s: float | None = None) -> Answer:
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request; the response is read already. Raises httpx2.RequestError."""
+        url = request.url
+        origin = (url.scheme, url.raw_host.decode(), url.port or (443 if url.scheme == "https" else 80))
+        idle_s = request.extensions.get("timeout", {}).get("read")
+        answer = await self.exchange(origin, _request_bytes(request), idle_s)
+        return httpx2.Response(
+            answer.status, headers=answer.headers, content=bytes(answer.body), request=request
+        )
+
+    async def exchange(
+        self, origin: tuple[str, str, int], message: bytes, idle_s: float | None = None
+    ) -> Answer:
         """Send a request's bytes to (scheme, host, port); the answer is read already.
 
         Raises httpx2.RequestError.
@@ -295,7 +307,7 @@ class DirectTransport:
         self._idle.clear()
         await asyncio.sleep(0)  # their connection_lost runs now
 
-    def _take(self, origin: Origin) -> _Connection | None:
+    def _take(self, origin: tuple[str, str, int]) -> _Connection | None:
         idle = self._idle.get(origin)
         if not idle:
             return None
@@ -308,14 +320,14 @@ class DirectTransport:
                 return connection
         return None
 
-    def _give_back(self, origin: Origin, connection: _Connection) -> None:
+    def _give_back(self, origin: tuple[str, str, int], connection: _Connection) -> None:
         idle = self._idle.setdefault(origin, deque())
         connection.idle_since = asyncio.get_running_loop().time()
         idle.append(connection)
         if len(idle) > self._max_idle:
             idle.popleft().close()
 
-    async def _connect(self, origin: Origin) -> _Connection:
+    async def _connect(self, origin: tuple[str, str, int]) -> _Connection:
         """A new connection. A call that is cancelled meanwhile leaves it to the next one.
 
         Cancelling `create_connection` itself can lose a socket that is connected already.
@@ -331,11 +343,11 @@ class DirectTransport:
             opening.add_done_callback(lambda done: self._keep(origin, done))
             raise
 
-    def _keep(self, origin: Origin, opening: asyncio.Task[_Connection]) -> None:
+    def _keep(self, origin: tuple[str, str, int], opening: asyncio.Task[_Connection]) -> None:
         if not opening.cancelled() and opening.exception() is None:
             self._give_back(origin, opening.result())
 
-    async def _open_one(self, origin: Origin) -> _Connection:
+    async def _open_one(self, origin: tuple[str, str, int]) -> _Connection:
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         try:

@@ -96,7 +96,7 @@ class Snapshot:
             "judgement": judgement(self._spec),
             "git": git_commit(self._spec),
             "python": platform.python_version(),
-            "packages": {name: package_version(name) for name in ("httpx2", "msgspec", "xxhash")},
+            "packages": {name: package_version(name) for name in ("openai", "msgspec", "xxhash")},
             "work_fields": self.fields,
         }
         text = yaml.dump(effective, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)

@@ -210,6 +210,7 @@ if __name__ == "__main__":
     import pkgutil
 
     import httpx2  # noqa: F401
+    import openai  # noqa: F401
 
     import hermes_run
     from hermes_run.cli.main import main

@@ -203,10 +203,10 @@ async def over_tls(calls: int, trusted: ssl.SSLContext | None) -> tuple[list[int
     try:
         port = server.sockets[0].getsockname()[1]
         answers = [
-            await transport.exchange(("https", "localhost", port), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await transport.handle_async_request(httpx2.Request("GET", f"https://localhost:{port}/"))
             for _ in range(calls)
         ]
-        return [answer.status for answer in answers], connections
+        return [answer.status_code for answer in answers], connections
     finally:
         await transport.aclose()
         server.close()
