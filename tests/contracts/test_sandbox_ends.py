@@ -139,8 +139,9 @@ def test_timeout_kills_everything_that_the_call_started(name: str, command: str)
             if program in command and not await text(box, f"command -v {program}"):
                 pytest.skip(f"no {program} in the sandbox")
         await sh(box, "sleep 4321 >/dev/null 2>&1 & (setsid sleep 4322 >/dev/null 2>&1 &)")
-        before = await sleepers(box)
-        assert {"4321", "4322"} <= set(before)
+        deadline = time.monotonic() + 10
+        while not {"4321", "4322"} <= set(before := await sleepers(box)):  # they are being started
+            assert time.monotonic() < deadline, before
         started = time.monotonic()
         result = await sh(box, f"echo so far; {command}", timeout_s=0.3)
         assert time.monotonic() - started < 0.3 + 2

@@ -511,7 +511,7 @@ def test_no_order_of_runs_kills_edits_and_merges_loses_or_repeats_anything() -> 
 
 @pytest.mark.slow
 def test_no_long_order_of_runs_kills_edits_and_merges_loses_or_repeats_anything() -> None:
-    run_machine(1000, 60)
+    run_machine(500, 60)
 
 
 def test_verdicts_of_changed_filters_survive_a_power_failure() -> None:
