@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 
 _MARKED = {"bubblewrap", "docker", "singularity", "modal"}
 _ALSO = {"docker": ["docker-busybox"]}
+_LONGER = {"docker-busybox", "modal"}
+"""What the longer tier alone tries: the code of their sandboxes is that of docker's."""
 NAMES = [
-    pytest.param(each, marks=[getattr(pytest.mark, name)] if name in _MARKED else [])
+    pytest.param(
+        each,
+        marks=[
+            *([getattr(pytest.mark, name)] if name in _MARKED else ()),
+            *([pytest.mark.slow] if each in _LONGER else ()),
+        ],
+    )
     for name, row in BACKENDS.items()
     if row.path
     for each in (name, *_ALSO.get(name, ()))
