@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.images import is_local
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMED = 3
+_ENDING_S = 0.5
 _AUTO = (
     "sandbox.backend is auto, which never falls back to running on the host. If you trust what the model "
     "will do, say so: --set sandbox.backend=local"
@@ -136,17 +138,24 @@ async def check_backends(spec: Spec, backends: Mapping[str, Backend]) -> dict[st
     return missing
 
 
-def leftovers_of(backends: Mapping[str, Backend]) -> Iterator[str]:
+async def leftovers_of(backends: Mapping[str, Backend]) -> list[str]:
     """What dead runs left here, for a person: backend by backend, with the cure."""
+    texts = []
     for name, backend in backends.items():
         found = backend.leftovers()
+        if found:  # a run that is just ending lets go of its lock before its folder is gone
+            await asyncio.sleep(_ENDING_S)
+            found = [each for each in backend.leftovers() if each in found]
         if found:
             whose = sorted({f"run {each.run}" if each.run else "a run that had only begun" for each in found})
             shown = ", ".join(whose[:_MOST_NAMED]) + (", …" if len(whose) > _MOST_NAMED else "")
             what = (
                 f"{len(found)} sandbox{'es' if len(found) > 1 else ''}" if backend.uses_images else "folders"
             )
-            yield f"dead runs have left {what} of {name} behind ({shown}); remove them: hermes-run clean"
+            texts.append(
+                f"dead runs have left {what} of {name} behind ({shown}); remove them: hermes-run clean"
+            )
+    return texts
 
 
 def warnings_of_backends(missing: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

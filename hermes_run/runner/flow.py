@@ -150,7 +150,7 @@ async def open_resources(
     try:
         budget = open_budget(opened)
         missing = await check_backends(spec, backends)
-        for text in (*warnings_of_backends(missing), *leftovers_of(backends)):
+        for text in (*warnings_of_backends(missing), *await leftovers_of(backends)):
             observer.warn(text)
         extra = own_kinds(spec) | await mcp_kinds(opened, backends, first)
         opened.extra |= {name: kind.spec for name, kind in extra.items()}

@@ -30,7 +30,8 @@ async def end_program(process: asyncio.subprocess.Process, *, patience_s: float 
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if _leads_a_group(process.pid):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
+            else:
+                process.kill()
         await _ended(process, END_S)
     finally:
         rest.cancel()

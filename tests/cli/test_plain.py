@@ -39,7 +39,9 @@ def test_where_a_column_is_too_narrow_the_text_stands_below() -> None:
 
 
 @pytest.mark.parametrize("words", [("doctor",), ("tools",)])
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize(
+    "columns", [60, pytest.param(80, marks=pytest.mark.slow), pytest.param(120, marks=pytest.mark.slow)]
+)
 def test_tables_fit_the_terminal(cli: Cli, tmp_path: Path, words: tuple[str, ...], columns: int) -> None:
     (tmp_path / "empty.yaml").write_text("")
     words = (*words, "--config", "empty.yaml")

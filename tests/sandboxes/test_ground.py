@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -13,8 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from hermes_run.core.contracts import Leftover
+from hermes_run.runner.backends import leftovers_of
 from hermes_run.sandboxes import bubblewrap
 from hermes_run.sandboxes._ground import Ground, dead_grounds, remove_ground
+from hermes_run.sandboxes.local import LocalBackend
+from hermes_run.spec.model import Settings
 
 
 def test_ground_killed_before_its_label_is_removed_and_a_new_one_being_made_lives() -> None:
@@ -42,6 +47,16 @@ def test_ground_killed_before_its_label_is_removed_and_a_new_one_being_made_live
         path.rmdir()
     ground.remove_now()
     assert not Path(ground.path or beside / "none").exists()
+
+
+def test_what_is_just_being_removed_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    dead, ending = (Leftover(run=run, what="folder", handle=run) for run in ("dead", "ending"))
+    looks = [[dead, ending], [dead], [ending], []]
+    monkeypatch.setattr(LocalBackend, "leftovers", lambda _: looks.pop(0))
+    backends = {"local": LocalBackend("another", Settings())}
+    (said,) = asyncio.run(leftovers_of(backends))
+    assert "(run dead)" in said
+    assert asyncio.run(leftovers_of(backends)) == []
 
 
 def test_who_looks_at_a_dead_ground_hides_it_from_nobody_who_looks_at_the_same_time() -> None:
