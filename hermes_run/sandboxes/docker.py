@@ -105,7 +105,7 @@ class DockerBackend:
                 await to_the_end(box.remove())
                 if is_last:
                     raise
-            except BaseException:
+            except BaseException:  # a cancellation, too, leaves nothing that was begun
                 await to_the_end(box.remove())
                 raise
             await self._engine.come_back()

@@ -93,7 +93,7 @@ class ModalBackend:
                 await to_the_end(box.remove())
                 if is_last or not await self._account.come_back():
                     raise
-            except BaseException:
+            except BaseException:  # a cancellation, too, leaves nothing that was begun
                 await to_the_end(box.remove())
                 raise
         raise AssertionError("the last try either returned or raised")
