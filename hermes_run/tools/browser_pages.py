@@ -18,11 +18,17 @@ if TYPE_CHECKING:
     from playwright.async_api import Page, Response
 
 NAVIGATE_TIMEOUT_S = 30.0
+_WITHOUT_PAGE = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.RESET_CONTENT})
+"""After these a browser stays where it is (RFC 9110, 15.3.5 and 15.3.6)."""
 _REFUSED = "x-hermes-run-refused"
 _KINDS = {
     "application/pdf": "it is a PDF, whose text no snapshot shows; web_extract reads it",
     "image/": "it is a picture; vision_analyze looks at it",
 }
+
+
+class _StoppedError(ToolError):
+    """The way to a page was stopped, mostly by the page before."""
 
 
 class BrowserNavigate(BrowserTool):
@@ -53,9 +59,13 @@ class BrowserNavigate(BrowserTool):
         await outside_of(self._session).check_address(host, port)
         page = await self._browsing.page()
         self._browsing.closed_itself, self._browsing.failed_url = False, ""
+        before = page.url
         response = await self._open(page, url)
-        await self._browsing.settle(page)
-        page = await self._browsing.page()
+        page = await self._settled()
+        if response is not None and page.url == before and response.url != before:
+            # dragged back: the page before was on its way somewhere itself, and came later
+            response = await self._go(await self._browsing.fresh_window(), url)
+            page = await self._settled()
         if response is not None and response.url.startswith("http:"):
             refused = response.headers.get(_REFUSED)
             if refused:
@@ -75,39 +85,70 @@ class BrowserNavigate(BrowserTool):
         failure = _failure(response.status) if response is not None else ""
         return {**result, "success": False, "error": failure} if failure else result
 
-    async def _open(self, page: Page, url: str, *, is_again: bool = False) -> Response | None:
-        """Go there. None for what is no page: a download, or one that closed itself."""
+    async def _settled(self) -> Page:
+        """The page, come to rest."""
+        await self._browsing.settle(await self._browsing.page())
+        return await self._browsing.page()
+
+    async def _open(self, page: Page, url: str) -> Response | None:
+        """Go there. None for what is no page: a download, or one that closed itself.
+
+        The page before may be on its way somewhere itself, again and again, and stop this way: then it is
+        tried once more after a rest, and at last in a window of its own.
+        """
+        try:
+            return await self._go(page, url)
+        except _StoppedError:
+            await self._browsing.settle(page)
+        try:
+            return await self._go(page, url)
+        except _StoppedError:
+            page = await self._browsing.fresh_window()
+        return await self._go(page, url)
+
+    async def _go(self, page: Page, url: str) -> Response | None:
+        """One try. Raises _StoppedError when the page before stopped it, ToolError."""
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as TooLate
 
-        timeout_ms = NAVIGATE_TIMEOUT_S * 1000
+        without_page: list[Response] = []
+
+        def came(response: Response) -> None:
+            if response.status in _WITHOUT_PAGE and response.request.is_navigation_request():
+                without_page.append(response)
+
+        page.on("response", came)
         try:
-            return await page.goto(url, wait_until="domcontentloaded", timeout=timeout_ms)
+            return await page.goto(url, wait_until="domcontentloaded", timeout=NAVIGATE_TIMEOUT_S * 1000)
         except TooLate:
-            # an endless page: what has come so far can be looked at, if anything has
-            if page.url in {"", "about:blank"}:
-                raise ToolError(
-                    f"no answer within {NAVIGATE_TIMEOUT_S:g} s; try again later or another address"
-                ) from None
-            await self._browsing.do(page.evaluate("window.stop()"))
+            await self._stop(page)
             return None
         except Error as error:
             if "Download is starting" in str(error) or self._browsing.is_downloading or page.is_closed():
                 return None
-            was_on_its_way = "interrupted by another navigation" in str(error) or "ERR_ABORTED" in str(error)
-            if was_on_its_way and not is_again:  # the page before led somewhere itself
-                await self._browsing.settle(page)
-                return await self._open(page, url, is_again=True)
+            if without_page:
+                raise ToolError(_failure(without_page[-1].status)) from None
             self._browsing.must_live()
             why = why_not_opened(outside_of(self._session), str(error), self._browsing.failed_url)
-            raise ToolError(why) from None
+            was_stopped = "interrupted by another navigation" in str(error) or "ERR_ABORTED" in str(error)
+            raise (_StoppedError if was_stopped else ToolError)(why) from None
+        finally:
+            page.remove_listener("response", came)
+
+    async def _stop(self, page: Page) -> None:
+        """Stop an endless page: what has come so far can be looked at, if anything has. Raises ToolError."""
+        if page.url in {"", "about:blank"}:
+            raise ToolError(f"no answer within {NAVIGATE_TIMEOUT_S:g} s; try again later or another address")
+        await self._browsing.do(page.evaluate("window.stop()"))
 
 
 def _failure(status: int) -> str:
     """What an HTTP status says went wrong, or ""."""
+    phrase = next((f" ({known.phrase})" for known in HTTPStatus if known == status), "")
+    if status in _WITHOUT_PAGE:
+        return f"the server answered HTTP {status}{phrase}: there is no page; try another address"
     if status < 400:
         return ""
-    phrase = next((f" ({known.phrase})" for known in HTTPStatus if known == status), "")
     return f"the server answered HTTP {status}{phrase}; its page is in snapshot, or try another address"
 
 

@@ -38,6 +38,7 @@ DOWNLOAD_TIMEOUT_S = 30.0
 MOST_DOWNLOAD = 20 * 2**20
 DOWNLOADS = "downloads"
 DOWNLOADS_AT_ONCE = 3
+RESTLESS = "the page loads itself or others again and again and cannot be used; open another address"
 LOOK_AGAIN = "take a new browser_snapshot"
 MOST_DOWNLOADS = 50
 
@@ -63,6 +64,7 @@ class Browsing:
         self._is_closed = False
         self._arrived = asyncio.Event()  # cleared while the page is on its way to another address
         self._arrived.set()
+        self._departures = 0
         self.failed_url = ""
         """Where the last page was to come from that did not come, redirects followed."""
         self.closed_itself = False
@@ -95,6 +97,15 @@ class Browsing:
             self._page = self._page or await self.do(self._context.new_page())
         return self._page
 
+    async def fresh_window(self) -> Page:
+        """An empty window in the page's place, which would not be left. Raises ToolError, BrowserError."""
+        old = await self.page()
+        self._page = None  # so that the new one is not taken for one that the page opened
+        self._page = await self.do(old.context.new_page())
+        self._arrived.set()
+        await _quietly(old.close())
+        return self._page
+
     async def visited(self) -> Page:
         """The page, which has to be one that was navigated to. Raises ToolError."""
         page = await self.page()
@@ -115,18 +126,20 @@ class Browsing:
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as TooLate
 
+        departures = self._departures
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
         except TooLate as error:
-            if await self._answers():
-                raise ToolError(_said(error, cure)) from None
+            why = _said(error, cure) if await self._answers() else ""
         except TimeoutError:
-            if self._page is not None and await self._answers():
-                raise ToolError(f"that did not end within {timeout_s:g} s; {cure}") from None
+            is_alive = self._page is not None and await self._answers()
+            why = f"that did not end within {timeout_s:g} s; {cure}" if is_alive else ""
         except Error as error:
             self.must_live()
-            raise ToolError(_said(error, cure)) from None
+            why = _said(error, cure)
+        if why:
+            raise ToolError(RESTLESS if self._departures > departures + 1 else why)
         await self._abandon()
         raise ToolError(
             "the page does not answer any more; it was closed, with all windows and cookies; open another one"
@@ -217,6 +230,7 @@ class Browsing:
     def _requested(self, request: Request) -> None:
         if request.is_navigation_request() and self._is_main(request.frame):
             self._arrived.clear()
+            self._departures += 1
 
     def _closed(self, page: Page) -> None:
         self._arrived.set()

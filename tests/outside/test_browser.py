@@ -23,6 +23,7 @@ from hermes_run.errors import BrowserError
 from hermes_run.outside.ground import BrowserLeftovers, processes_of
 from hermes_run.spec.browser import why_no_browser
 from hermes_run.spec.model import EndpointSetting, Settings
+from hermes_run.tools.browser_pages import BrowserNavigate, _StoppedError
 from hermes_run.tools.browser_views import BrowserVision
 from hermes_run.tools.snapshots import compact
 from hermes_run.tools.untrusted import BEGIN, END
@@ -33,6 +34,8 @@ from tests.outside.web import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from playwright.async_api import Page, Response
 
     from tests.outside.web import Handler
 
@@ -225,11 +228,59 @@ def test_file_that_is_no_page_names_the_tool_that_reads_it(site: Site, browser: 
     )
 
 
-def test_page_that_loads_itself_again_and_again_is_left(site: Site, browser: Rollout) -> None:
+@pytest.mark.parametrize("answer_s", [0, 0.5])
+def test_page_that_loads_itself_again_and_again_is_left(
+    site: Site, browser: Rollout, answer_s: float
+) -> None:
+    def slow(handler: Handler) -> None:
+        time.sleep(answer_s)
+        handler.give(SHOP.encode())
+
+    site.pages["/shop"] = slow
     page = "<title>restless</title><script>setTimeout(() => location.reload(), 100)</script>"
     for _ in range(3):
         browser.result("navigate", url=site.page("/", page))  # a picture of it may come, or not
-        assert browser.call("navigate", url=site.page("/shop", SHOP))["title"] == "Shop"
+        assert browser.call("navigate", url=f"{site.url}/shop")["title"] == "Shop"
+
+
+def test_page_that_never_comes_to_rest_is_told_and_left(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.browser_pages.NAVIGATE_TIMEOUT_S", 3.0)
+    page = "<title>restless</title><script>setTimeout(() => location.reload(), 0)</script>"
+    assert "again and again" in browser.error("navigate", url=site.page("/", page))
+    assert browser.call("navigate", url=site.page("/shop", SHOP))["title"] == "Shop"
+
+
+def test_page_that_stops_every_way_on_is_left_in_its_window(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The browser decides such a race, so that the stops are ours here; the windows are real."""
+    browser.call("navigate", url=site.page("/", "<title>old</title>"))
+    browser.call("console", expression="document.cookie = 'a=1'")
+    stops = iter([True, True, False])
+    go = BrowserNavigate._go
+
+    async def stopped(self: BrowserNavigate, page: Page, url: str) -> Response | None:
+        if next(stops):
+            raise _StoppedError("stopped")
+        return await go(self, page, url)
+
+    monkeypatch.setattr(BrowserNavigate, "_go", stopped)
+    there = browser.call("navigate", url=site.page("/shop", SHOP))
+    assert (there["title"], "happened" in there) == ("Shop", False)
+    assert json.loads(browser.call("console", expression="document.cookie")["result"]) == "a=1"
+    assert "no page to go back to" in browser.error("back")
+    assert browser.call("snapshot")["title"] == "Shop"
+
+
+@pytest.mark.parametrize("status", [204, 205])
+def test_answer_without_a_page_leaves_the_page_where_it_is(site: Site, browser: Rollout, status: int) -> None:
+    browser.call("navigate", url=site.page("/shop", SHOP))
+    error = browser.error("navigate", url=site.page("/nothing", b"", status=status))
+    assert f"HTTP {status}" in error
+    assert "there is no page" in error
+    assert browser.call("snapshot")["title"] == "Shop"
 
 
 def test_expression_that_never_ends_leaves_the_page_and_its_cookies(
