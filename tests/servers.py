@@ -39,6 +39,8 @@ class Answer:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    until: threading.Event | None = None
+    """It is held back until this is set: a test's own end of waiting, whatever the load."""
     drop: Drop = ""
     is_chunked: bool = False
     closes: bool = False
@@ -95,6 +97,7 @@ def says(
     finish_reason: str | None = None,
     usage: Mapping[str, Any] | None = USAGE,
     delay_s: float = 0.0,
+    until: threading.Event | None = None,
     **message: Any,
 ) -> Answer:
     """A chat completion. `message` are further fields of the assistant message (`reasoning`, …)."""
@@ -116,7 +119,7 @@ def says(
     reply: dict[str, Any] = {"id": "x", "object": "chat.completion", "model": "served", "choices": [choice]}
     if usage is not None:
         reply["usage"] = dict(usage)
-    return Answer(body=json.dumps(reply).encode(), delay_s=delay_s)
+    return Answer(body=json.dumps(reply).encode(), delay_s=delay_s, until=until)
 
 
 def fails(status: int, message: str = "no", headers: Mapping[str, str] | None = None, **error: Any) -> Answer:
@@ -260,6 +263,8 @@ class ModelServer:
         answer = self._choose(request)
         if answer.delay_s:
             await asyncio.sleep(answer.delay_s)
+        while answer.until is not None and not answer.until.is_set():  # noqa: ASYNC110 - it is set in a thread
+            await asyncio.sleep(0.02)
         if answer.drop == "hang" and not answer.raw:
             await asyncio.sleep(3600)
         if answer.drop == "before":

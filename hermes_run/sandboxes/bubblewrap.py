@@ -6,40 +6,36 @@ and nothing of a prompt is ever written to the host's disk.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
 import shutil
 import subprocess
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_run.core.contracts import Leftover, SandboxRequest
-from hermes_run.errors import BackendMissing, SandboxError
+from hermes_run.errors import SandboxError
 from hermes_run.sandboxes import _bwrap_root
+from hermes_run.sandboxes._box_backend import BoxBackend
 from hermes_run.sandboxes._bwrap_box import BwrapBox
 from hermes_run.sandboxes._bwrap_etc import make_etc
 from hermes_run.sandboxes._bwrap_seccomp import make_filter
 from hermes_run.sandboxes._cgroups import OWN_PROCESSES
-from hermes_run.sandboxes._ending import to_the_end
-from hermes_run.sandboxes._ground import Ground, leftover_folders
 from hermes_run.sandboxes._namespaced import groups_of, sweep_namespaced
 from hermes_run.sandboxes._no_images import NoImages
 from hermes_run.sandboxes._processes import process_table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_run.core.contracts import Sandbox
+    from hermes_run.core.contracts import Sandbox, SandboxRequest
+    from hermes_run.sandboxes._ground import Ground
     from hermes_run.spec.model import Settings
 
 _OLDEST = (0, 8)
 """The first bubblewrap with --disable-userns."""
 
 
-class BubblewrapBackend(NoImages):
+class BubblewrapBackend(BoxBackend, NoImages):
     """See `Backend`.
 
     Args:
@@ -51,56 +47,21 @@ class BubblewrapBackend(NoImages):
     uses_images: ClassVar[bool] = False
 
     def __init__(self, run_name: str, settings: Settings) -> None:
-        self._run = run_name
-        self._starts = asyncio.Semaphore(settings.sandbox.starts_in_flight)
-        self._ground = Ground(run_name, self.name, sweep, in_memory=True)
+        super().__init__(run_name, settings, sweep, in_memory=True)
         self._machine: Machine | None = None
 
     async def check(self) -> tuple[str, ...]:
         """Start a sandbox and run a command in it. Raises BackendMissing."""
-        request = SandboxRequest(run=self._run, key="check", start_timeout_s=20)
-        try:
-            async with self.open(request) as box:
-                result = await box.exec("echo works", timeout_s=10)
-                missing = box.info.missing
-        except SandboxError as error:
-            raise BackendMissing(f"bubblewrap does not work here: {error.why}", cure=error.cure) from error
-        if result.output != b"works\n":
-            raise BackendMissing(f"a bubblewrap sandbox answers {result.output!r} to `echo works`")
-        return missing
+        return await self._try(self.open)
 
     def open(self, request: SandboxRequest) -> AbstractAsyncContextManager[Sandbox]:
         """See `Backend.open`."""
-        return self._open(request)
+        return self._life(lambda: self._box(request))
 
-    @asynccontextmanager
-    async def _open(self, request: SandboxRequest) -> AsyncIterator[Sandbox]:
+    def _box(self, request: SandboxRequest) -> BwrapBox:
         if self._machine is None:
-            try:
-                self._machine = Machine(self._ground)
-            except OSError as error:
-                why = f"no place for the run's sandboxes: {error.strerror}"
-                raise SandboxError(why, reason="sandbox_start") from error
-        box = BwrapBox(self._machine, self._ground, request)
-        try:
-            async with self._starts:
-                shell = await box.start()
-            yield shell
-        finally:
-            await to_the_end(box.remove())
-
-    def leftovers(self) -> Sequence[Leftover]:
-        """Folders, with their control groups, of runs whose process is gone."""
-        return leftover_folders(self.name)
-
-    def remove(self, leftover: Leftover) -> None:
-        """Remove one of them."""
-        if leftover.handle in {other.handle for other in self.leftovers()}:
-            sweep(leftover.handle)
-
-    async def aclose(self) -> None:
-        """Remove what the run's sandboxes shared."""
-        self._ground.remove_now()
+            self._machine = Machine(self._ground)
+        return BwrapBox(self._machine, self._ground, request)
 
 
 def sweep(path: str) -> None:

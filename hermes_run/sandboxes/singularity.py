@@ -9,16 +9,12 @@ the site's configuration (its limit on what is written, its passwd entry).
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar
 
-from hermes_run.core.contracts import Leftover, SandboxRequest
-from hermes_run.errors import BackendMissing, SandboxError
-from hermes_run.sandboxes._ending import to_the_end
-from hermes_run.sandboxes._ground import Ground, leftover_folders
+from hermes_run.sandboxes._box_backend import BoxBackend
 from hermes_run.sandboxes._images import ImageShelf
 from hermes_run.sandboxes._namespaced import sweep_namespaced
 from hermes_run.sandboxes._processes import process_table
@@ -27,16 +23,16 @@ from hermes_run.sandboxes._singularity_images import Image, ImageCache
 from hermes_run.sandboxes._singularity_machine import Machine, find_binary
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable
     from contextlib import AbstractAsyncContextManager
 
-    from hermes_run.core.contracts import Sandbox
+    from hermes_run.core.contracts import Sandbox, SandboxRequest
     from hermes_run.spec.model import Settings
 
 _CACHE = "~/.cache/hermes-run/images"
 
 
-class SingularityBackend:
+class SingularityBackend(BoxBackend):
     """See `Backend`.
 
     Args:
@@ -49,25 +45,14 @@ class SingularityBackend:
     uses_images: ClassVar[bool] = True
 
     def __init__(self, run_name: str, settings: Settings) -> None:
-        self._run = run_name
+        super().__init__(run_name, settings, sweep, in_memory=True)
         self._settings = settings.sandbox
-        self._starts = asyncio.Semaphore(settings.sandbox.starts_in_flight)
-        self._ground = Ground(run_name, self.name, sweep, in_memory=True)
         self._shelf = ImageShelf(self._fetch)
         self._made: Machine | None = None
 
     async def check(self) -> tuple[str, ...]:
         """Start a sandbox from this machine's own files, and run a command in it. Raises BackendMissing."""
-        request = SandboxRequest(run=self._run, key="check", start_timeout_s=20)
-        try:
-            async with self._started(request, lambda machine: machine.host_image()) as box:
-                result = await box.exec("echo works", timeout_s=10)
-                missing = box.info.missing
-        except SandboxError as error:
-            raise BackendMissing(f"singularity does not work here: {error.why}", cure=error.cure) from error
-        if result.output != b"works\n":
-            raise BackendMissing(f"a singularity sandbox answers {result.output!r} to `echo works`")
-        return missing
+        return await self._try(lambda request: self._life(lambda: self._box(request, None)))
 
     def open(self, request: SandboxRequest) -> AbstractAsyncContextManager[Sandbox]:
         """See `Backend.open`."""
@@ -76,26 +61,12 @@ class SingularityBackend:
     @asynccontextmanager
     async def _open(self, request: SandboxRequest) -> AsyncIterator[Sandbox]:
         image = await self._shelf.get(request.image)
-        async with self._started(request, lambda _: image) as box:
-            yield box
+        async with self._life(lambda: self._box(request, image)) as sandbox:
+            yield sandbox
 
-    @asynccontextmanager
-    async def _started(
-        self, request: SandboxRequest, choose: Callable[[Machine], Image]
-    ) -> AsyncIterator[Sandbox]:
-        try:
-            machine = self._machine()
-            image = choose(machine)
-        except OSError as error:
-            why = f"no place for the run's sandboxes: {error.strerror}"
-            raise SandboxError(why, reason="sandbox_start") from error
-        box = SingularityBox(machine, self._ground, request, image)
-        try:
-            async with self._starts:
-                shell = await box.start()
-            yield shell
-        finally:
-            await to_the_end(box.remove())
+    def _box(self, request: SandboxRequest, image: Image | None) -> SingularityBox:
+        machine = self._machine()
+        return SingularityBox(machine, self._ground, request, image or machine.host_image())
 
     def _machine(self) -> Machine:
         if self._made is None:
@@ -122,19 +93,10 @@ class SingularityBackend:
         folder = str(self._settings.image_cache or os.path.expanduser(_CACHE))
         return ImageCache(folder, binary, allows_local=self._settings.allow_local_images)
 
-    def leftovers(self) -> Sequence[Leftover]:
-        """Folders, with their control groups, of runs whose process is gone."""
-        return leftover_folders(self.name)
-
-    def remove(self, leftover: Leftover) -> None:
-        """Remove one of them."""
-        if leftover.handle in {other.handle for other in self.leftovers()}:
-            sweep(leftover.handle)
-
     async def aclose(self) -> None:
         """Give up what is still being fetched, and remove what the run's sandboxes shared."""
         await self._shelf.aclose()
-        self._ground.remove_now()
+        await super().aclose()
 
 
 def sweep(path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,14 +24,14 @@ DEAD, ALIVE = f"600.{os.getpid()}1", f"600.{os.getpid()}2"
 """How long the commands of each run sleep."""
 
 
-def sleeps(request: Request) -> Answer:
-    """Something in the background of its own session, and then a long thought."""
+def sleeps(request: Request, until: threading.Event) -> Answer:
+    """Something in the background of its own session, and then a thought until the clean-up is done."""
     mark = ALIVE if "alive" in request.prompt else DEAD
     if not request.turn:
         return says("", calls=[("terminal", {"command": f"setsid sleep {mark} & echo up"})], reasoning="r")
     if request.turn == 1:
         last = ("terminal", {"command": f"cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep {mark}'"})
-        return says("", calls=[last], reasoning="r", delay_s=60 if mark == DEAD else 8)
+        return says("", calls=[last], reasoning="r", until=until)
     return says("done", reasoning="r")
 
 
@@ -56,7 +57,8 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 def test_what_a_killed_run_left_is_removed_beside_a_living_one(
     server: ModelServer, tmp_path: Path, name: str
 ) -> None:
-    server.respond = sleeps
+    is_clean = threading.Event()
+    server.respond = lambda request: sleeps(request, is_clean)
     labs = []
     for word in ("alive", "dead"):
         lab = at(Lab(tmp_path / word, {"run_name": f"{word}-{os.getpid()}-{name}"}), name, network="full")
@@ -84,6 +86,7 @@ def test_what_a_killed_run_left_is_removed_beside_a_living_one(
         }
         wait_until(lambda: sleeping(DEAD) == 0)
         assert dead.call("clean", "--run", str(dead.run_dir), "--json").json()["removed"] == []
+        is_clean.set()
         _, err = living.communicate(timeout=60)
         assert (living.returncode, alive.statuses()) == (0, {"completed": 2}), err
         assert all("1" in line["conversations"][4]["value"] for line in alive.lines())
@@ -93,6 +96,7 @@ def test_what_a_killed_run_left_is_removed_beside_a_living_one(
                 mine = {"label": f"hermes-run.run={dead.spec['run_name']}"}
                 assert client.containers(all=True, filters=mine) == client.networks(filters=mine) == []
     finally:
+        is_clean.set()
         if foreign:
             with images.daemon() as client:
                 client.remove_container(foreign, force=True)
