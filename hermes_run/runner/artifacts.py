@@ -1,7 +1,7 @@
 """What is kept of a workspace when its rollout is over: files by globs, and the diff against its start.
 
-Bounded, since a model decides what is there: `MOST_FILES` files, `MOST_BYTES` bytes in all, `MOST_S`
-seconds. What is over is left out, and the record says so.
+Bounded, since a model decides what is there: `MOST_FILES` files, `MOST_BYTES` bytes in all, and `MOST_S`
+seconds each for the diff and the files. What is over is left out, and the record says so.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hermes_run.tools.globs import read_glob
 from hermes_run.tools.shell import PRELUDE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
 
     from hermes_run.core.contracts import Sandbox
     from hermes_run.runner.workspace_diff import WorkspaceDiff
@@ -79,19 +79,25 @@ async def collect(sandbox: Sandbox, globs: Sequence[str], diff: WorkspaceDiff | 
     if diff is None and not globs:
         return
     try:
-        async with asyncio.timeout(MOST_S):
-            workspace = shlex.quote(sandbox.info.cwd)
-            await sandbox.exec(_OPEN.format(workspace), timeout_s=MOST_S)
-            if diff is not None:
-                await _keep_diff(diff, kept)
-            if globs:
-                await _keep_files(sandbox, globs, kept)
-    except TimeoutError:
-        kept.leave_out(f"what took longer than {MOST_S:g} s")
+        workspace = shlex.quote(sandbox.info.cwd)
+        await _in_time(sandbox.exec(_OPEN.format(workspace), timeout_s=MOST_S), "opening the workspace", kept)
+        if diff is not None:
+            await _in_time(_keep_diff(diff, kept), "the diff", kept)
+        if globs:
+            await _in_time(_keep_files(sandbox, globs, kept), "files", kept)
     except SandboxError:
         kept.leave_out("the sandbox was gone")
     except ToolError as why:
         kept.leave_out(f"files: {why}")
+
+
+async def _in_time(work: Awaitable[object], what: str, kept: Kept) -> None:
+    """Each part has its own time: what one needs is not taken from the next."""
+    try:
+        async with asyncio.timeout(MOST_S):
+            await work
+    except TimeoutError:
+        kept.leave_out(f"{what}: what took longer than {MOST_S:g} s")
 
 
 async def _keep_diff(diff: WorkspaceDiff, kept: Kept) -> None:

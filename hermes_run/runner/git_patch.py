@@ -17,7 +17,8 @@ _MOST_COMPARED = 512 << 10
 _LINE = 52
 """Bytes in a line of git's base 85."""
 _NO_BLOB = b"0" * 40
-_NEEDS_QUOTES = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
+_NEEDS_QUOTES = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]| (?=/)')
+"""Beside what git quotes itself, the last blank of a folder: older gits cannot read that without quotes."""
 _SHORT = {7: b"a", 8: b"b", 9: b"t", 10: b"n", 11: b"v", 12: b"f", 13: b"r", 34: b'"', 92: b"\\"}
 
 

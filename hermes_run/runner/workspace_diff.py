@@ -31,12 +31,16 @@ _COPY_S = 60.0
 _LOOKS = 3
 """A file may go between its listing and its sum, when something is still running there."""
 _NAME = ".hermes-run-workspace"
+_STAMP = """'for f; do printf "%d %d %s\\n" "$(date -r "$f" +%s)" "$(wc -c <"$f")" "$f"; done'"""
+"""In place of its sum: time and size of a file that is too long for the diff: reading it may take minutes."""
 _SUMS = (
     f"{PLAINLY}s=; for p in cksum sha256sum md5sum; do command -v $p >/dev/null && s=$p && break; done;"
-    ' [ "$s" ] || exit 9; find . -name .git -prune -o -type f -exec $s {} +'
+    f' [ "$s" ] || exit 9; find . -name .git -prune -o -type f -size +{_MOST_FILE >> 9}'
+    f" -exec sh -c {_STAMP} sh {{}} + -o -type f -exec $s {{}} +"
 )
 # Says first where the copy is.
-_COPY = f"""{PLAINLY}b=${{TMPDIR:-/tmp}}/{_NAME}; case "$b/" in "${{PWD%/}}"/*) exit 7;; esac
+_COPY = f"""{PLAINLY}b=${{TMPDIR-}}; case $b in /*) [ -d "$b" ] && [ -w "$b" ] || b=/tmp;; *) b=/tmp;; esac
+b=$b/{_NAME}; case "$b/" in "${{PWD%/}}"/*) exit 7;; esac
 set -- $(du -sk . 2>/dev/null); [ "${{1:-0}}" -le {_MOST_KIB} ] || exit 8
 printf '%s\n' "$b"; rm -rf "$b" && mkdir "$b" && cp -RPp . "$b/" && cd "$b" &&
 find . -name .git -prune -exec rm -rf {{}} + && {{ {_SUMS}; }}"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def test_the_diff_is_what_git_apply_takes(tmp_path: Path) -> None:
     lab = lab_with(
         tmp_path,
         "sed -i s/two/2/ changed.txt; rm gone.txt; printf 'a\\nB' >'no end.txt'; mkdir new; echo n >new/n",
-        "printf 'new\\n' >'ü\tx.txt'; : >empty",
+        "printf 'new\\n' >'ü\tx.txt'; : >empty; mkdir 'end '; : >'end /empty'",
         row={"files": files, "setup": ["echo before >set-up.txt"]},
         diff=True,
     )
@@ -90,6 +91,7 @@ def test_the_diff_is_what_git_apply_takes(tmp_path: Path) -> None:
         "ü\tx.txt": "new\n",
         "new/n": "n\n",
         "empty": "",
+        "end /empty": "",
     }
     assert b"set-up.txt" not in text
     lab.assert_sound()
@@ -125,6 +127,32 @@ def test_binary_and_long_files_are_in_the_diff_and_what_is_too_long_is_said_to_b
     after = {"text": b"a\n", "bin": b"\0", "long": b"x" * 700_000, "is": b"now\0"}
     assert applied(text, before, tmp_path / "there") == after
     assert applied(text, after, tmp_path / "back", "-R") == before
+
+
+def test_a_file_that_is_too_long_to_be_read_costs_neither_the_diff_nor_the_files(tmp_path: Path) -> None:
+    lab = lab_with(
+        tmp_path,
+        "truncate -s 1T new.bin; echo 2 >>a.txt; printf x >>grown.bin",
+        row={"files": {"a.txt": "1\n"}, "setup": ["truncate -s 5M same.bin; cp same.bin grown.bin"]},
+        diff=True,
+        artifacts=["*.txt"],
+    )
+    assert lab.run().code == 0
+    files = kept(lab)
+    assert files["workspace/a.txt"] == b"1\n2\n"
+    assert re.findall(rb"(?m)^diff --git a/(\S+)", files["workspace.diff"]) == [b"a.txt"]
+    said = lab.lines()[0]["metadata"]["artifacts_left_out"]
+    assert said == "2 x of the diff: unreadable, or over 4 MiB"
+
+
+@pytest.mark.parametrize("folder", ["/none", "relative", "/etc/hostname"])
+def test_the_diff_needs_no_folder_of_the_images_or_the_set_up_for_temporary_files(
+    tmp_path: Path, folder: str
+) -> None:
+    lab = lab_with(tmp_path, "echo a >a", row={"setup": [f"export TMPDIR={folder}"]}, diff=True)
+    assert lab.run().code == 0
+    assert lab.lines()[0]["metadata"]["artifacts_left_out"] == ""
+    assert b"+a\n" in kept(lab)["workspace.diff"]
 
 
 def applied(patch: bytes, files: dict[str, bytes], folder: Path, *options: str) -> dict[str, bytes]:
