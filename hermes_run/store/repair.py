@@ -163,9 +163,7 @@ def _write_journal(path: Path, lines: list[JournalLine]) -> str:
     """Write it; the name of the file that the old one is kept in, "" where there was none."""
     aside = None
     if path.exists():
-        number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.bad-{n}").exists())
-        aside = path.with_name(f"{path.name}.bad-{number}")
-        replace_file(aside, path.read_bytes())
+        aside = _kept_aside(path)
     before = ""
     with replacing(path) as write:
         for line in lines:
@@ -174,9 +172,25 @@ def _write_journal(path: Path, lines: list[JournalLine]) -> str:
     return "" if aside is None else aside.name
 
 
+def _kept_aside(path: Path) -> Path:
+    """A file with the same bytes beside this one: one that is there already, else a new one."""
+    data = path.read_bytes()
+    names = (path.with_name(f"{path.name}.bad-{number}") for number in range(1, 10_000))
+    aside = next(name for name in names if not name.exists() or name.read_bytes() == data)
+    if not aside.exists():
+        replace_file(aside, data)
+    return aside
+
+
 def _rewrite_derived(run: Path) -> list[str]:
-    """The manifest and, where the plan is known, the merged file in its order, and a lost checkpoint."""
+    """The derived files; the checkpoint vouches for the old ones until then, so that a cut is damage."""
+    said = _write_derived(run)
     forget_hashes(run)
+    return said
+
+
+def _write_derived(run: Path) -> list[str]:
+    """The manifest and, where the plan is known, the merged file in its order, and a lost checkpoint."""
     view = JournalView(run / layout.JOURNAL)
     try:
         write_manifest(run / layout.MANIFEST, view.entries())

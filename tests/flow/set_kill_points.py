@@ -4,7 +4,8 @@
 every n (by STEP) the command is killed at that instant (writes: once after it, once in its middle) in a copy
 of it. What was there before has to be as it was, every OUT has to be whole or not there, and without any of
 them the same command has to end well. Without OUT the command mends the run that is its last word: it has to
-end well again, with the manifest of a straight one. Prints one JSON object: `{operations, wrong: [what]}`.
+end well again, with the manifest and the trajectories of a straight one. Prints one JSON object:
+`{operations, wrong: [what]}`.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Trial:
         self._copied()
         if code := call(self.copy, words):
             raise SystemExit(f"{words}: exit code {code}")
-        looked_at = outs or (f"{words[-1]}/manifest.jsonl",)
-        self.right = {out: told(self.copy / out) for out in looked_at}
+        self.mended = tuple(f"{words[-1]}/{name}" for name in ("manifest.jsonl", "trajectories.jsonl"))
+        self.right = {out: told(self.copy / out) for out in outs or self.mended}
 
     def _copied(self) -> None:
         shutil.rmtree(self.copy, ignore_errors=True)
@@ -79,7 +80,7 @@ class Trial:
         if code != -signal.SIGKILL:
             yield f"exit code {code}"
         if not self.outs:
-            yield from self._again((f"{self.words[-1]}/manifest.jsonl",))
+            yield from self._again(self.mended)
             if call(self.copy, ("verify", self.words[-1])):
                 yield "what the next one leaves is damaged"
             return

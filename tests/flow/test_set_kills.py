@@ -77,9 +77,11 @@ def test_a_killed_operation_leaves_its_output_whole_or_not_at_all(
     killed_everywhere(folder, 2, outs, *words.split())
 
 
+@pytest.mark.parametrize("damage", ["moved", "lost"])
 @pytest.mark.slow
-def test_a_killed_repair_is_mended_by_the_next(folder: Path) -> None:
+def test_a_killed_repair_is_mended_by_the_next(folder: Path, damage: str) -> None:
     batch = folder / "data/r/batch_0.jsonl"
     lines = batch.read_bytes().splitlines(keepends=True)
-    batch.write_bytes(b"no line\n" + b"".join(lines[::-1])[:-1])
+    kept = lines[::-1] if damage == "moved" else lines[1:]
+    batch.write_bytes(b"no line\n" + b"".join(kept)[:-1])
     killed_everywhere(folder, 1, (), "repair", "data/r")
