@@ -10,7 +10,7 @@ from hermes_run.formats.record import decode_record
 from hermes_run.formats.sharegpt import from_record
 from hermes_run.quality.filters import judge
 from hermes_run.store.batches import BatchReader
-from hermes_run.store.entry import JUDGED
+from hermes_run.store.entry import JUDGED, REUSED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,9 @@ def judge_again(folder: Path, journal: Journal, filters: Sequence[Filter]) -> in
                 continue
             status, reason = judge(from_record(decode_record(line)), filters)
             if (entry.status, entry.reason) != (status.value, reason):
+                source = REUSED if entry.source == REUSED else JUDGED  # whoever judges, another run paid
                 again = msgspec.structs.replace(
-                    entry, status=status.value, reason=reason, source=JUDGED, sum=""
+                    entry, status=status.value, reason=reason, source=source, sum=""
                 )
                 journal.append(again)
                 changed += 1

@@ -15,6 +15,7 @@ from hermes_run.errors import RunLocked
 from hermes_run.store import layout
 from hermes_run.store.assemble import MEMORY
 from hermes_run.store.batches import BatchReader, batch_path
+from hermes_run.store.entry import REUSED
 from hermes_run.store.planfile import PlanFile, read_plan, refuse_other_keys
 from hermes_run.store.rawlines import (
     Block,
@@ -72,6 +73,11 @@ class Part:
     def has_line(self, key: bytes) -> bool:
         """Whether the trajectory of a packed key is in this directory."""
         return self.view is not None and not self.view.fold.is_line_elsewhere(key)
+
+    def is_taken_over(self, key: bytes) -> bool:
+        """Whether the rollout of a packed key was paid for by another run (`reuse`)."""
+        line = self.view.find(key) if self.view is not None else None
+        return line is not None and line.source == REUSED
 
     @property
     def remembered(self) -> dict[str, Any]:

@@ -102,3 +102,32 @@ def test_what_is_no_run_directory_is_refused_with_its_place(lab: Lab, server: Mo
     assert refused.code == 2
     assert "spec.yaml:" in refused.err
     assert "data/nowhere is no run directory" in refused.err
+
+
+def test_a_merge_with_the_run_that_paid_counts_it_once_whichever_stands_first(
+    lab: Lab, server: ModelServer
+) -> None:
+    other = two_runs(lab, server)
+    assert other.run("-q").code == 0
+    spent = []
+    for out, runs in (("data/there", ("data/r", "data/second")), ("data/back", ("data/second", "data/r"))):
+        merged = lab.call("merge", *runs, "-o", out)
+        assert merged.code == 0, merged.err
+        spent.append(lab.call("stats", out, "--json").json()["spent"])
+    assert [each["prompt_tokens"] for each in spent] == [6 * 2 * 10] * 2
+
+
+def test_what_was_taken_over_and_judged_again_is_still_another_run_s_to_pay(
+    lab: Lab, server: ModelServer
+) -> None:
+    server.respond = lambda _: says("no thought")
+    lab.use_server(server.url)
+    lab.write_prompts("a")
+    assert lab.run("-q").code == 0
+    other = Lab(lab.folder, {**lab.spec, "run_name": "second", "reuse": ["data/r"]})
+    assert other.run("-q").code == 0
+    other.spec["filters"] = {"require_reasoning": False}
+    assert other.run("-q").code == 0
+    assert other.statuses() == {"completed": 1}
+    assert lab.call("select", "data/second", "--status", "completed", "-o", "data/chosen").code == 0
+    assert lab.call("stats", "data/chosen", "--json").json()["spent"]["calls"] == 0
