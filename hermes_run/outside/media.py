@@ -10,12 +10,13 @@ import asyncio
 import base64
 import binascii
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from hermes_run.core.answers import Made, Seen
 from hermes_run.core.messages import Usage
 from hermes_run.core.pictures import picture_type
 from hermes_run.errors import ToolError
+from hermes_run.outside.services import MOST_BYTES, WAIT_S, TooLarge, bounded, json_object, number, wait_s
 from hermes_run.spec.media import find_source
 
 if TYPE_CHECKING:
@@ -28,11 +29,9 @@ if TYPE_CHECKING:
     from hermes_run.spec.model import Settings
 
 TIMEOUT_S = 180.0
-MOST_BYTES = 40 * 2**20
 _TRIES = 3
-_WAIT_S = 1.0
-_MOST_WAIT_S = 10.0
 _POLL_S = 1.0
+_SOUNDS = {"mp3": "audio/mpeg", "wav": "audio/wav", "opus": "audio/ogg"}
 _SIZES = {"landscape": "1536x1024", "square": "1024x1024", "portrait": "1024x1536"}
 _FAL_SIZES = {"landscape": "landscape_16_9", "square": "square_hd", "portrait": "portrait_16_9"}
 
@@ -76,14 +75,7 @@ class Media:
             return await self._draw_by_queue(source, prompt, aspect_ratio)
         body = {"model": source.model, "prompt": prompt, "n": 1, "size": _SIZES[aspect_ratio]}
         answer = await self._json(source, "POST", "/images/generations", body)
-        rows = answer.get("data")
-        row = rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
-        usage = _usage(answer.get("usage"), source)
-        if isinstance(row.get("b64_json"), str):
-            return _picture(_decoded(row["b64_json"], source), source, usage)
-        if isinstance(row.get("url"), str):
-            return _picture(await self._fetched(row["url"], source), source, usage)
-        raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer", usage)
+        return await self._picture(_first(answer.get("data")), source, _usage(answer.get("usage"), source))
 
     async def _draw_by_queue(self, source: MediaSource, prompt: str, aspect_ratio: str) -> Made:
         """A job of the FAL queue: submitted, asked about until it is done, fetched."""
@@ -98,17 +90,24 @@ class Media:
             text = f"no picture within {TIMEOUT_S:g} s; ask for something simpler"
             raise MediaFailed(text, "timeout", _usage(None, source))
         answer = await self._json(source, "GET", where)
-        images = answer.get("images")
-        url = (
-            images[0].get("url")
-            if isinstance(images, list) and images and isinstance(images[0], dict)
-            else None
-        )
-        if not isinstance(url, str):
-            raise MediaFailed(
-                f"{source.name} gave no picture; ask otherwise", "bad_answer", _usage(None, source)
-            )
-        return _picture(await self._fetched(url, source), source, _usage(None, source))
+        return await self._picture(_first(answer.get("images")), source, _usage(None, source))
+
+    async def _picture(self, row: dict[str, Any], source: MediaSource, usage: Usage) -> Made:
+        """The picture that an answer holds or points to; it was paid also when it cannot be had."""
+        try:
+            if isinstance(row.get("b64_json"), str):
+                data = _decoded(row["b64_json"], source)
+            elif isinstance(row.get("url"), str):
+                data = await self._fetched(row["url"], source)
+            else:
+                raise MediaFailed(f"{source.name} gave no picture; ask otherwise", "bad_answer")
+        except ToolError as failure:
+            failure.usage = usage
+            raise
+        media_type = picture_type(data)
+        if not media_type:
+            raise MediaFailed(f"{source.name} gave something that is no picture", "bad_answer", usage)
+        return Made(data, media_type, source.name, usage)
 
     async def speak(self, text: str, kind: str) -> Made:
         """See `Outside.speak`."""
@@ -122,11 +121,10 @@ class Media:
             "response_format": kind,
         }
         answer = await self._ask(source, "POST", "/audio/speech", body)
-        media_type = answer.headers.get("content-type", "").partition(";")[0].strip()
-        if not answer.content or media_type in ("application/json", "text/html"):
-            raise MediaFailed(f"{source.name} gave no sound", "bad_answer", _usage(None, source))
-        types = {"mp3": "audio/mpeg", "wav": "audio/wav", "opus": "audio/ogg"}
-        return Made(answer.content, types[kind], source.name, _usage(None, source))
+        usage, media_type = _usage(None, source), _sound_type(answer, kind)
+        if not media_type:
+            raise MediaFailed(f"{source.name} gave no sound", "bad_answer", usage)
+        return Made(answer.content, media_type, source.name, usage)
 
     def _source(self, section: str) -> MediaSource:
         found = find_source(section, self._settings)
@@ -137,18 +135,18 @@ class Media:
     async def _fetched(self, url: str, source: MediaSource) -> bytes:
         """What an answer points to: at the service itself, or at a public address."""
         if url.startswith("data:"):
-            return _decoded(url.partition(",")[2], source)
+            return _decoded(url, source)
+        try:
+            url = urljoin(f"{source.base_url}/", url)
+        except ValueError:
+            raise MediaFailed(f"{source.name} gave an address that is none", "bad_answer") from None
         if urlsplit(url)[:2] == urlsplit(source.base_url)[:2]:
             return (await self._ask(source, "GET", url.removeprefix(source.base_url))).content
         return (await self._download(url, max_bytes=MOST_BYTES)).body
 
     async def _json(self, source: MediaSource, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        answer = await self._ask(source, method, path, body)
-        try:
-            content = answer.json()
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
+        content = json_object(await self._ask(source, method, path, body))
+        if content is None:
             raise MediaFailed(f"{source.name} gave no JSON object", "bad_answer", _usage(None, source))
         return content
 
@@ -160,19 +158,20 @@ class Media:
         for left in reversed(range(_TRIES)):
             try:
                 async with asyncio.timeout(TIMEOUT_S):
-                    answer = await _bounded(self._client(source), method, url, body)
+                    answer = await bounded(self._client(source), method, url, json=body)
             except TimeoutError:
                 why = f"{source.name} gave no answer within {TIMEOUT_S:g} s"
                 raise MediaFailed(why, "timeout", _usage(None, source)) from None
+            except (TooLarge, httpx2.InvalidURL) as error:
+                raise MediaFailed(f"{source.name}: {error}", "bad_answer", _usage(None, source)) from None
             except httpx2.HTTPError as error:
                 if left:
-                    await asyncio.sleep(_WAIT_S)
+                    await asyncio.sleep(WAIT_S)
                     continue
                 text = f"{source.name} cannot be reached ({type(error).__name__}); go on without it"
                 raise MediaFailed(text, "unreachable") from None
             if (answer.status_code == 429 or answer.status_code >= 500) and left:
-                wait = answer.headers.get("retry-after", "")
-                await asyncio.sleep(min(float(wait), _MOST_WAIT_S) if wait.isdigit() else _WAIT_S)
+                await asyncio.sleep(wait_s(answer))
                 continue
             _check(answer, source)
             return answer
@@ -203,20 +202,6 @@ class Media:
             await client.aclose()
 
 
-async def _bounded(client: httpx2.AsyncClient, method: str, url: str, body: Any) -> httpx2.Response:
-    """An answer with its body, of `MOST_BYTES` at most."""
-    import httpx2
-
-    async with client.stream(method, url, json=body) as answer:
-        content = bytearray()
-        async for piece in answer.aiter_bytes():
-            content += piece
-            if len(content) > MOST_BYTES:
-                raise MediaFailed(f"the answer is larger than {MOST_BYTES >> 20} MiB", "bad_answer")
-        headers = {k: v for k, v in answer.headers.items() if k in ("content-type", "retry-after")}
-        return httpx2.Response(answer.status_code, headers=headers, content=bytes(content))
-
-
 def _check(answer: httpx2.Response, source: MediaSource) -> None:
     status = answer.status_code
     if 200 <= status < 300:
@@ -235,10 +220,7 @@ def _check(answer: httpx2.Response, source: MediaSource) -> None:
 
 def _error_text(answer: httpx2.Response, source: MediaSource) -> str:
     """What an error says, short and without the key."""
-    try:
-        error = answer.json().get("error")
-    except (ValueError, AttributeError):
-        return ""
+    error = (json_object(answer) or {}).get("error")
     text = error.get("message") if isinstance(error, dict) else error
     if not isinstance(text, str) or not text.strip():
         return ""
@@ -248,12 +230,27 @@ def _error_text(answer: httpx2.Response, source: MediaSource) -> str:
 
 
 def _said(answer: dict[str, Any]) -> str:
-    choices = answer.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
-    content = (choice.get("message") or {}).get("content")
+    message = _first(answer.get("choices")).get("message")
+    content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, list):
-        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        content = "".join(text for text in texts if isinstance(text, str))
     return content.strip() if isinstance(content, str) else ""
+
+
+def _first(rows: Any) -> dict[str, Any]:
+    """The first object of a list; an empty one where there is none."""
+    return rows[0] if isinstance(rows, list) and rows and isinstance(rows[0], dict) else {}
+
+
+def _sound_type(answer: httpx2.Response, kind: str) -> str:
+    """What the sound is: by its first bytes, else as asked for; "" for what is no sound."""
+    data = answer.content
+    if data[:4] == b"RIFF" or data[:4] == b"OggS":
+        return "audio/wav" if data[:4] == b"RIFF" else "audio/ogg"
+    told = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    is_text = told.startswith("text/") or "json" in told or data.lstrip()[:1] in (b"{", b"<")
+    return "" if not data or is_text else _SOUNDS[kind]
 
 
 def _usage(said: Any, source: MediaSource) -> Usage:
@@ -264,41 +261,34 @@ def _usage(said: Any, source: MediaSource) -> Usage:
     said, price = said if isinstance(said, dict) else {}, source.price or {}
     prompt = _count(said.get("prompt_tokens", said.get("input_tokens")))
     completion = _count(said.get("completion_tokens", said.get("output_tokens")))
-    if not prompt and not completion:
-        return Usage(calls=1, calls_without_usage=1, calls_without_cost=0 if price.get("flat") else 1)
-    cost = said.get("cost")
-    if isinstance(cost, bool) or not isinstance(cost, int | float):
-        cost = None
-        if price.get("flat"):
-            cost = 0.0
-        elif "input" in price or "output" in price:
-            cost = (prompt * price.get("input", 0.0) + completion * price.get("output", 0.0)) / 1e6
+    total = max(_count(said.get("total_tokens")), prompt + completion)
+    cost = number(said.get("cost"))
+    if cost is None and price.get("flat"):
+        cost = 0.0
+    elif cost is None and total and ("input" in price or "output" in price):
+        cost = (prompt * price.get("input", 0.0) + completion * price.get("output", 0.0)) / 1e6
     return Usage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        total_tokens=_count(said.get("total_tokens")) or prompt + completion,
+        total_tokens=total,
         cost=cost or 0.0,
         calls=1,
+        calls_without_usage=0 if total else 1,
         calls_without_cost=1 if cost is None else 0,
     )
 
 
 def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return int(number(value) or 0)
 
 
 def _decoded(text: str, source: MediaSource) -> bytes:
+    """Base64, also with line breaks, or as a data URL."""
+    text = text.partition(",")[2] if text.startswith("data:") else text
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise MediaFailed(f"{source.name} gave a picture that is no base64", "bad_answer") from None
-
-
-def _picture(data: bytes, source: MediaSource, usage: Usage) -> Made:
-    media_type = picture_type(data)
-    if not media_type:
-        raise MediaFailed(f"{source.name} gave something that is no picture", "bad_answer", usage)
-    return Made(data, media_type, source.name, usage)
 
 
 async def _spoken_here(source: MediaSource, text: str) -> bytes:

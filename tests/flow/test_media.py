@@ -210,6 +210,86 @@ def test_a_picture_that_cannot_be_made_has_an_error_type_whatever_it_is(
     assert "1 to 8000 characters" in empty["error"]
 
 
+ODD_SIGHTS = {
+    "message": b'{"choices": [{"message": "hi"}]}',
+    "deep": b"[" * 100_000,
+    "parts": b'{"choices": [{"message": {"content": [{"text": "seen"}, {"text": null}, 5]}}]}',
+    "nan": b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "cost": NaN}}',
+    "less": b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 3, "cost": -50}}',
+    "many": b'{"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": ' + b"9" * 400 + b"}}",
+    "told": b'{"choices": [{"message": {"content": "x"}}], "usage": {"cost": 0.25}}',
+}
+
+
+def test_odd_answers_of_a_seeing_model_are_answers_and_odd_figures_none(
+    lab: Lab, server: ModelServer
+) -> None:
+    prepare(
+        lab, server, calls(*(("vision_analyze", {"image_url": DATA_URL, "question": q}) for q in ODD_SIGHTS))
+    )
+    server.respond = lambda request: Answer(body=ODD_SIGHTS[request.messages[0]["content"][0]["text"]])
+    result = lab.run()
+    assert result.code == 0, result.err
+    seen = dict(zip(ODD_SIGHTS, results(lab), strict=True))
+    assert "said nothing" in seen["message"]["error"]
+    assert "no JSON object" in seen["deep"]["error"]
+    assert "\nseen\n" in seen["parts"]["analysis"]
+    assert all(seen[name]["success"] for name in ("nan", "less", "many", "told"))
+    (line,) = lab.lines()
+    usage = line["metadata"]["usage"]
+    assert usage["prompt_tokens"] == 6
+    assert usage["cost"] == pytest.approx(0.25 + 2 * 3 * 10 / 1e6)
+
+
+ODD_PICTURES = {
+    "brackets": {"url": "http://["},
+    "control": {"url": "URL/v1/\x01x"},
+    "relative": {"url": "/pixel.png"},
+    "lines": {"b64_json": base64.encodebytes(PIXEL).decode()},
+    "data": {"b64_json": DATA_URL},
+    "empty": {"url": ""},
+}
+
+
+def test_odd_pictures_are_taken_or_refused_and_paid_all_the_same(lab: Lab, server: ModelServer) -> None:
+    prepare(lab, server, calls(*(("image_generate", {"prompt": name}) for name in ODD_PICTURES)))
+
+    def draw(request: Request) -> Answer:
+        if request.method == "GET":
+            return respond(request)
+        row = {
+            key: text.replace("URL/v1", server.url)
+            for key, text in ODD_PICTURES[request.json["prompt"]].items()
+        }
+        return Answer(body=json.dumps({"data": [row], "usage": {"input_tokens": 1, "cost": 0.5}}).encode())
+
+    server.respond = draw
+    result = lab.run()
+    assert result.code == 0, result.err
+    drawn = dict(zip(ODD_PICTURES, results(lab), strict=True))
+    assert [name for name, answer in drawn.items() if answer["success"]] == ["relative", "lines", "data"]
+    assert {drawn[name]["error_type"] for name in ("brackets", "control")} == {"bad_answer"}
+    assert lab.lines()[0]["metadata"]["usage"]["cost"] == 0.5 * len(ODD_PICTURES)
+
+
+def test_sound_is_named_by_what_it_is(lab: Lab, server: ModelServer) -> None:
+    sounds = {
+        "wav": Answer(body=b"RIFF____WAVEfmt "),
+        "ogg": Answer(body=b"OggS____", headers={"Content-Type": "audio/mpeg"}),
+        "mp3": Answer(body=b"\xff\xfb____", headers={"Content-Type": "application/octet-stream"}),
+        "text": Answer(body=b"out of order", headers={"Content-Type": "text/plain"}),
+        "json": Answer(body=b'{"error": "no"}'),
+    }
+    prepare(
+        lab, server, calls(*(("text_to_speech", {"text": name, "output_path": "o.mp3"}) for name in sounds))
+    )
+    server.respond = lambda request: sounds[request.json["input"]]
+    result = lab.run()
+    assert result.code == 0, result.err
+    spoken = [answer.get("file_path") or answer["error"] for answer in results(lab)]
+    assert spoken == ["o.wav", "o.ogg", "o.mp3", "local gave no sound", "local gave no sound"]
+
+
 def test_an_endpoint_that_is_down_is_an_answer(lab: Lab, server: ModelServer) -> None:
     prepare(lab, server, calls(("vision_analyze", {"image_url": DATA_URL, "question": "what?"})))
     server.respond = lambda _: Answer(drop="before")

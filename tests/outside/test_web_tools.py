@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import json
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from hermes_run.core.contracts import ToolSession
 from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
+from hermes_run.outside import services
 from hermes_run.outside.outside import Outside
 from hermes_run.spec.model import (
     DatasetSpec,
@@ -28,13 +30,14 @@ from hermes_run.tools.toolkit import Toolkit, unavailable, why_unavailable
 from hermes_run.tools.untrusted import BEGIN, END, defang, marked
 from tests.outside.test_documents import PAGE, PARAGRAPH, pdf
 from tests.outside.test_proxy import dripping, endless
+from tests.outside.web import Handler
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from hermes_run.core.contracts import Sandbox
-    from tests.outside.web import Handler, Site
+    from tests.outside.web import Site
 
 NAMES = ("web_search", "web_extract")
 
@@ -162,7 +165,7 @@ def test_what_is_missing_is_named_with_its_cure(
 def test_engine_that_fails_tells_the_model_what_to_do(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_run.outside.engines.asking._WAIT_S", 0.01)
+    monkeypatch.setattr("hermes_run.outside.services.WAIT_S", 0.01)
     settings = Settings(web={"search": "searxng", "searxng_url": site.url})
     for status, said in (
         (403, "json has to be among search.formats"),
@@ -180,8 +183,29 @@ def test_engine_that_fails_tells_the_model_what_to_do(
     assert (failed, "does not answer" in result["error"]) == (True, True)
 
 
+def test_odd_answers_of_an_engine_are_errors_that_help(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.outside.services.WAIT_S", 0.01)
+    settings = Settings(web={"search": "searxng", "searxng_url": site.url})
+    nested = b'{"results": [{"url": "http://a", "content": ' + b"[" * 400 + b'"x"' + b"]" * 400 + b"}]}"
+    site.pages["/search"] = lambda handler: handler.give(nested, "application/json")
+    result, failed = ask(spec_of(tmp_path, []), settings, "web_search", query="q")
+    assert (failed, result["data"]["web"][0]["description"]) == (False, "")
+    for body, status, said in (
+        (b"[" * 100_000, 200, "no JSON object"),
+        (b" " * (services.MOST_BYTES + 1), 200, "larger than"),
+        (b"{}", 429, "busy"),
+    ):
+        site.pages["/search"] = partial(
+            Handler.give, body=body, kind="application/json", status=status, Retry_After="\xb2"
+        )
+        result, failed = ask(spec_of(tmp_path, []), settings, "web_search", query="q")
+        assert (failed, said in result["error"]) == (True, True), result
+
+
 def test_busy_engine_is_asked_again(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hermes_run.outside.engines.asking._WAIT_S", 0.01)
+    monkeypatch.setattr("hermes_run.outside.services.WAIT_S", 0.01)
     settings = searxng(site, ROWS)
     good, answers = site.pages["/search"], [503, 429]
 

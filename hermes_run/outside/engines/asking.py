@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.answers import Hit
 from hermes_run.errors import ToolError
+from hermes_run.outside import services
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 _TRIES = 3
-_WAIT_S = 1.0
-_MOST_WAIT_S = 10.0
 _TAG = re.compile(r"<[^>]{0,200}>")
 
 
@@ -60,18 +59,20 @@ class Client:
         for left in reversed(range(_TRIES)):
             try:
                 async with asyncio.timeout(TIMEOUT_S):
-                    answer = await self._client().request(
-                        method, self.engine.base_url + path, params=params, json=body
+                    answer = await services.bounded(
+                        self._client(), method, self.engine.base_url + path, params=params, json=body
                     )
+            except services.TooLarge as error:
+                raise ToolError(f"{name}: {error}; ask for less, or go on without it") from None
             except (httpx2.HTTPError, TimeoutError) as error:
                 if left:
-                    await asyncio.sleep(_WAIT_S)
+                    await asyncio.sleep(services.WAIT_S)
                     continue
                 raise ToolError(
                     f"{name} does not answer ({type(error).__name__}); go on without it, or try again later"
                 ) from None
             if (answer.status_code == 429 or answer.status_code >= 500) and left:
-                await asyncio.sleep(_wait(answer.headers.get("retry-after", "")))
+                await asyncio.sleep(services.wait_s(answer))
                 continue
             return self._read(answer)
         raise AssertionError("the last try returns or raises")
@@ -88,11 +89,8 @@ class Client:
             raise ToolError(f"{name} is busy (HTTP 429); go on without it, or try again later")
         if not 200 <= status < 300:
             raise ToolError(f"{name} answers HTTP {status}; try another query, or go on without it")
-        try:
-            content = answer.json()
-        except ValueError:
-            content = None
-        if not isinstance(content, dict):
+        content = services.json_object(answer)
+        if content is None:
             raise ToolError(f"{name} gave no JSON object; its address may be that of something else")
         return content
 
@@ -100,10 +98,6 @@ class Client:
         """Close its connections."""
         if self._made is not None:
             await self._made.aclose()
-
-
-def _wait(header: str) -> float:
-    return min(float(header), _MOST_WAIT_S) if header.isdigit() else _WAIT_S
 
 
 def hits(rows: Any, title: str, url: str, *descriptions: str) -> list[Hit]:
@@ -120,7 +114,7 @@ def hits(rows: Any, title: str, url: str, *descriptions: str) -> list[Hit]:
 def _text(value: Any) -> str:
     """Plain text: engines mark words with HTML, and give lists of pieces."""
     if isinstance(value, list):
-        return " … ".join(part for each in value if (part := _text(each)))
+        return " … ".join(part for each in value if isinstance(each, str) and (part := _text(each)))
     text = _TAG.sub("", value) if isinstance(value, str) else ""
     return " ".join(html.unescape(text).split())
 

@@ -1,0 +1,55 @@
+"""Answers of services that hermes.yaml names: bounded in size, and read whatever is odd about them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import httpx2
+
+MOST_BYTES = 40 * 2**20
+WAIT_S = 1.0
+"""Before a service is asked again that says nothing of it."""
+_HEADERS = (b"content-type", b"retry-after")
+_MOST_NUMBER = 2**53
+_MOST_WAIT_S = 10.0
+
+
+class TooLarge(Exception):
+    """A service answers more than `MOST_BYTES`; in words."""
+
+
+async def bounded(client: httpx2.AsyncClient, method: str, url: str, **asked: Any) -> httpx2.Response:
+    """An answer with its body. Raises TooLarge, and what httpx2 raises."""
+    import httpx2
+
+    async with client.stream(method, url, **asked) as answer:
+        content = bytearray()
+        async for piece in answer.aiter_bytes():
+            content += piece
+            if len(content) > MOST_BYTES:
+                raise TooLarge(f"the answer is larger than {MOST_BYTES >> 20} MiB")
+        headers = [each for each in answer.headers.raw if each[0].lower() in _HEADERS]
+        return httpx2.Response(answer.status_code, headers=headers, content=bytes(content))
+
+
+def json_object(answer: httpx2.Response) -> dict[str, Any] | None:
+    """The JSON object of an answer; None when it is none, or nested too deeply."""
+    try:
+        content = json.loads(answer.content)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def wait_s(answer: httpx2.Response) -> float:
+    """How long a service wants to be left alone, within reason."""
+    header = answer.headers.get("retry-after", "")
+    return min(float(header), _MOST_WAIT_S) if header.isascii() and header.isdigit() else WAIT_S
+
+
+def number(value: Any) -> float | None:
+    """A number that can be a count or a price, else None: NaN, less than nothing and the like are none."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < _MOST_NUMBER else None
