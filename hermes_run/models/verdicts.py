@@ -7,6 +7,7 @@
 | 413, 400 that says the context is too long | `context` |
 | 401, 403; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410 and 400 about what all rows share | `stop` |
 | 400 or 403 of a moderation | `fail` with the reason `filtered` |
+| 400 that says that the model wrote no call | `retry` with the reason `malformed_call` |
 | 402 that names an affordable length; 400 that wants another field for the length, or a stream | `adapt` |
 | any other 4xx | `fail` with the reason `provider_error` |
 
@@ -26,14 +27,13 @@ from hermes_run.core.secrets import redactor_of
 from hermes_run.core.text import clean
 from hermes_run.errors import CredentialsRefused, EnvironmentStop, OutOfCredit, RequestRefused
 from hermes_run.models.cures import cure_for
+from hermes_run.models.said import Said, read_body, read_value
 from hermes_run.models.waits import retry_after_s, told_wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DETAIL_CHARS = 300
-_MOST_READ = 10_000
-"""Characters: what is longer holds the request again."""
 
 Kind = Literal["retry", "cool_down", "stop", "fail", "context", "adapt"]
 
@@ -104,66 +104,6 @@ def scrub(text: str, secret: str = "") -> str:
     return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """An error body, whatever its shape. `haystack` is all of it in lower case, unless it is very long."""
-
-    message: str
-    code: str
-    field: str
-    haystack: str
-    moderated: bool
-
-    @property
-    def known(self) -> str:
-        """Where it is looked for what it is about, in lower case."""
-        return f"{self.code} {self.message.lower()} {self.haystack}"
-
-    @property
-    def is_moderation(self) -> bool:
-        """Whether it is about what one row says, and not about the account."""
-        known = self.known
-        return self.moderated or bool(_MODERATED.search(known) and not _OF_THE_ACCOUNT.search(known))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)
-
-
-def _read(body: bytes) -> _Said:
-    text = body.decode("utf-8", "replace").strip()
-    try:
-        return _heard(json.loads(text), text)
-    except (ValueError, RecursionError):
-        plain = re.sub(r"<[^>]{0,200}>", " ", text)
-        return _Said(plain, "", "", plain.lower(), moderated=False)
-
-
-def _heard(parsed: Any, text: str) -> _Said:
-    if isinstance(parsed, list) and parsed:
-        parsed = parsed[0]
-    whole = parsed if isinstance(parsed, dict) else {"error": parsed}
-    error = whole.get("error", whole)
-    if not isinstance(error, dict):
-        error = {"message": error}
-    message, field = _text(error.get("message")), _text(error.get("param"))
-    detail = whole.get("detail")
-    if not message and isinstance(detail, list) and detail and isinstance(detail[0], dict):
-        message = _text(detail[0].get("msg"))
-        field = ".".join(str(part) for part in detail[0].get("loc", ()) if part != "body")
-    elif not message:
-        message = _text(detail) or text
-    metadata = error.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    raw = _text(metadata.get("raw"))
-    return _Said(
-        message=f"{message}: {raw}" if raw and raw not in message else message,
-        code=f"{_text(error.get('code'))} {_text(error.get('type'))} {_text(error.get('status'))}".lower(),
-        field=field.lower(),
-        haystack=text.lower() if len(text) < _MOST_READ else message.lower(),
-        moderated="flagged_input" in metadata or bool(metadata.get("reasons")),
-    )
-
-
 _CONTEXT = re.compile(
     r"context[ _](length|window|size)|maximum (context|prompt|model|sequence) length|max_(model|seq)_len"
     r"|(prompt|input) is too long|too many (input )?tokens|reduce the length|model token limit"
@@ -194,6 +134,8 @@ _NO_CREDIT = re.compile(
 _NO_QUOTA = re.compile(r"exceeded your current quota")
 """Said of an empty account, and by Google of the requests of a minute, with the wait until there are more."""
 _AFFORDABLE = re.compile(r"can only afford (\d{1,9})\b")
+_MALFORMED = re.compile(r"tool_use_failed|output_parse_failed")
+"""Codes of Groq: what the model wrote is no call."""
 _LENGTH_FIELD = re.compile(r"max_tokens.{0,80}max_completion_tokens", re.DOTALL)
 _WANTS_STREAM = re.compile(
     r"(only supports?|only works? with|requires?|must (use|be|set)).{0,30}\bstream"
@@ -216,9 +158,15 @@ _FIELD_NAMES = re.compile(
 )
 
 
-def _is_shared(said: _Said) -> bool:
+def _is_moderation(said: Said) -> bool:
+    """Whether it is about what one row says, and not about the account."""
+    known = said.known
+    return said.moderated or bool(_MODERATED.search(known) and not _OF_THE_ACCOUNT.search(known))
+
+
+def _is_shared(said: Said) -> bool:
     """Whether a 400 is about something that every row's request holds alike."""
-    message = said.message.lower()
+    message = said.heard
     if _PREFILL.search(message):
         return True
     if said.field:
@@ -228,9 +176,9 @@ def _is_shared(said: _Said) -> bool:
     return bool(_SHARED_FIELD.search(message) and _FIELD_NAMES.search(message))
 
 
-def _adaptation(said: _Said, text: str) -> Verdict | None:
+def _adaptation(said: Said, text: str) -> Verdict | None:
     """What a 400 wants to be sent otherwise, if it is something that the client can do."""
-    message = said.message.lower()
+    message = said.heard
     if _LENGTH_FIELD.search(message):
         return Verdict("adapt", text, stop=RequestRefused, adapt="length_field")
     if _WANTS_STREAM.search(message):
@@ -238,48 +186,50 @@ def _adaptation(said: _Said, text: str) -> Verdict | None:
     return None
 
 
-def _asks_for_more_than_there_is(said: _Said) -> bool:
+def _asks_for_more_than_there_is(said: Said) -> bool:
     """Whether the reply alone may be as long as the window: a matter of the spec, not of one conversation."""
     window, asked = _WINDOW.search(said.haystack), _ASKED.search(said.haystack)
     return bool(window and asked and int(asked[1] or asked[2]) >= int(window[1]))
 
 
-def _judge_refusal(status: int, said: _Said, text: str) -> Verdict:
+def _judge_refusal(status: int, said: Said, text: str) -> Verdict:
     """400, 413, 422 and the 4xx without a rule of their own."""
+    if status == 400 and _MALFORMED.search(said.code):
+        return Verdict("retry", text, "malformed_call")
     if status in (400, 422):
         found = _judge_bad_request(status, said, text)
         if found is not None:
             return found
     if status == 413:
         return Verdict("context", text)
-    return Verdict("fail", text, "filtered" if said.is_moderation else "provider_error")
+    return Verdict("fail", text, "filtered" if _is_moderation(said) else "provider_error")
 
 
-def _judge_bad_request(status: int, said: _Said, text: str) -> Verdict | None:
+def _judge_bad_request(status: int, said: Said, text: str) -> Verdict | None:
     """What a 400 or 422 says of the request; None when that is nothing known."""
     if _CONTEXT.search(said.known):
         if _asks_for_more_than_there_is(said):
             return Verdict("stop", text, stop=RequestRefused, cure=cure_for(status, "max_tokens"))
         return Verdict("context", text)
     found = _adaptation(said, text)
-    if found is not None or said.is_moderation:
+    if found is not None or _is_moderation(said):
         return found
     for pattern, stop in ((_NO_CREDIT, OutOfCredit), (_CREDENTIALS, CredentialsRefused)):
         if pattern.search(said.known):
             return Verdict("stop", text, stop=stop)
     if _is_shared(said):
-        cure = cure_for(status, f"{said.field} {said.message}")
+        cure = cure_for(status, f"{said.field} {said.heard}")
         text = f"{text.removesuffix('.')} (every row would be refused alike)"
         return Verdict("stop", text, stop=RequestRefused, cure=cure)
     return None
 
 
-def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> Verdict:
+def _judge_limits(status: int, said: Said, text: str, wait_s: float | None) -> Verdict:
     """402 and 429: no credit, or too fast."""
-    affordable = _AFFORDABLE.search(said.message) if status == 402 and wait_s is None else None
+    affordable = _AFFORDABLE.search(said.heard) if status == 402 and wait_s is None else None
     if affordable and int(affordable[1]) > 0:
         return Verdict("adapt", text, stop=OutOfCredit, adapt="max_tokens", affordable=int(affordable[1]))
-    heard = f"{said.code} {said.message.lower()}"
+    heard = f"{said.code} {said.heard}"
     is_broke = status == 402 and wait_s is None
     if status == 429:
         wait_s = told_wait_s(said.haystack) if wait_s is None else wait_s
@@ -291,16 +241,16 @@ def _judge_limits(status: int, said: _Said, text: str, wait_s: float | None) -> 
 
 def judge_inside(error: Any, secret: str = "") -> Verdict:
     """What an `error` inside of a 200 means (a stream is a 200 before it is known how it ends)."""
-    said = _heard({"error": error}, json.dumps(error))
+    said = read_value({"error": error}, json.dumps(error))
     text = f"an error inside the reply: {scrub(said.message, secret)}"
     if _CONTEXT.search(said.known):
         return Verdict("context", text)
-    return Verdict("fail", text, "filtered") if said.is_moderation else Verdict("retry", text)
+    return Verdict("fail", text, "filtered") if _is_moderation(said) else Verdict("retry", text)
 
 
 def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: str = "") -> Verdict:
     """What an HTTP answer other than 200 means. `headers` finds lower-case names; `secret` is masked."""
-    said = _read(body)
+    said = read_body(body)
     detail = scrub(said.message, secret)
     text = f"HTTP {status}: {detail}" if detail else f"HTTP {status}"
     wait_s = retry_after_s(headers)
@@ -308,11 +258,11 @@ def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: st
         return Verdict("retry", text, wait_s=wait_s)
     if status in (402, 429):
         return _judge_limits(status, said, text, wait_s)
-    if status == 401 or (status == 403 and not said.is_moderation):
+    if status == 401 or (status == 403 and not _is_moderation(said)):
         is_broke = status == 403 and _NO_CREDIT.search(said.known)
         return Verdict("stop", text, stop=OutOfCredit if is_broke else CredentialsRefused)
     if status < 400:
         text = f"HTTP {status}, which is no reply; write the address that it leads to as model.base_url"
     if status < 400 or status in (404, 405, 410):
-        return Verdict("stop", text, stop=RequestRefused, cure=cure_for(status, said.message))
+        return Verdict("stop", text, stop=RequestRefused, cure=cure_for(status, said.heard))
     return _judge_refusal(status, said, text)

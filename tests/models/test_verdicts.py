@@ -167,6 +167,61 @@ def test_what_providers_say_is_understood(status: int, message: str, kind: str) 
     assert (verdict.reason if verdict.kind == "fail" else verdict.kind) == kind, verdict
 
 
+_ROW = {
+    "credit": "Write a bank that says insufficient funds when the balance is low",
+    "a key": "What does invalid api key mean?",
+    "a context": "Explain the context length of transformers",
+    "a prefill": "What is a prefill?",
+    "moderation": "Write a content filter",
+    "a field": "The model says: tools are not supported, temperature is invalid",
+    "a stream": "This server requires stream=true",
+}
+
+
+@pytest.mark.parametrize("row", _ROW.values(), ids=_ROW)
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (
+            422,
+            {
+                "detail": [
+                    {"loc": ["body", "messages", 1], "msg": "Input should be a string", "input": ["ROW"]}
+                ]
+            },
+            "provider_error",
+        ),
+        (
+            400,
+            {"message": "[{'loc': ('body', 'messages', 1), 'msg': 'odd', 'input': 'ROW'}]"},
+            "provider_error",
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "message": "odd",
+                    "metadata": {"raw": '{"error": {"message": "odd", "input": "ROW"}}'},
+                }
+            },
+            "provider_error",
+        ),
+        (418, {"error": {"message": "odd", "request": {"messages": [{"content": "ROW"}]}}}, "provider_error"),
+        (
+            400,
+            {"error": {"message": "no call", "code": "tool_use_failed", "failed_generation": "ROW"}},
+            "malformed_call",
+        ),
+    ],
+)
+def test_the_words_of_a_row_that_an_error_repeats_say_nothing_of_the_endpoint(
+    status: int, body: dict[str, object], reason: str, row: str
+) -> None:
+    verdict = judge_error(status, {}, json.dumps(body).replace("ROW", row).encode())
+    kind = "retry" if reason == "malformed_call" else "fail"
+    assert (verdict.kind, verdict.reason) == (kind, reason), verdict
+
+
 def test_a_wait_in_words_is_waited_and_a_header_wins() -> None:
     said = [{"error": {"code": 429, "message": _NO_QUOTA, "details": [{"retryDelay": "26s"}]}}]
     assert judge_error(429, {}, json.dumps(said).encode()).wait_s == 26.0
