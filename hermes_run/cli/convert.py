@@ -53,6 +53,8 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
             f"the command line lacks {', '.join(command.missing)}: there is no run without{unknown}\n"
             "  usage: hermes-run convert -- --dataset_file=FILE --batch_size=N --run_name=NAME …"
         )
+    if arguments.out is not None:
+        command.count_paths_from(_place_for(Path(arguments.out)))
     mistakes = Mistakes()
     layers = read_layers(None, sets=(), flags=command.flags, mistakes=mistakes)
     if layers is not None:  # a spec that no run would take is no equal
@@ -68,17 +70,22 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     return 0
 
 
+def _place_for(path: Path) -> Path:
+    """The folder of a file that is still to be made there. Raises UsageError."""
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path}: exists already; name another file, or move that away")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}")
+    return path.parent
+
+
 def _give(spec: str, out: str | None) -> None:
     if out is None:
         say(spec.rstrip("\n"))
         return
-    path = Path(out)
-    if path.exists() or path.is_symlink():
-        raise UsageError(f"{out}: exists already; name another file, or move that away")
-
     from hermes_run.store.disk import replace_file
 
-    replace_file(path, spec.encode())
+    replace_file(Path(out), spec.encode())
     say(f"wrote {out}\nnext: {command_line('validate', out)}")
 
 

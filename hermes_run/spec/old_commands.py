@@ -7,16 +7,20 @@ value or as `--noflag`, hyphens or underscores, and values without a flag in the
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.registry import did_you_mean
 from hermes_run.errors import UsageError
+from hermes_run.spec.distributions import is_path
 from hermes_run.spec.effective import dump_plain
 from hermes_run.spec.flags import BY_DEST, FLAGS, WITHOUT_SPEC, spec_from_flags
+from hermes_run.spec.keys_and_hosts import KNOWN_HOSTS
 from hermes_run.spec.model import DEFAULT_BASE_URL, DEFAULT_MODEL
 from hermes_run.spec.schema import load_schema
 
@@ -38,6 +42,8 @@ POSITIONS = (
 OWN = ("resume", "list_distributions", "api_key")
 """Its options that set no spec key."""
 _SWITCHES = {*OWN[:2], *(flag.dest for flag in FLAGS if flag.type == "boolean")}
+_KEYS = {name for names in KNOWN_HOSTS.values() for name in names}
+_PATHS = ("dataset_file", "prefill_messages_file", "distribution")
 _ALIASES = {
     name.lstrip("-").replace("-", "_"): flag.dest for flag in FLAGS for name in flag.names if len(name) > 2
 }
@@ -67,8 +73,18 @@ class OldCommand:
 
     @property
     def without_equal(self) -> list[str]:
-        """What nothing in a spec is equal to."""
-        return [*self.unknown, *(f"the variable {name}" for name in self.environment)]
+        """What nothing here is equal to: a known provider's key is looked for in the same variable."""
+        others = [name for name in self.environment if name not in _KEYS]
+        return [*self.unknown, *(f"the variable {name}" for name in others)]
+
+    def count_paths_from(self, folder: Path) -> None:
+        """Spell relative paths as they count from a folder, instead of from the working directory."""
+        here, there = os.path.realpath("."), os.path.realpath(folder)
+        for name in _PATHS:
+            text = self.flags.get(name, "")
+            is_relative = text and not text.startswith(("/", "~"))
+            if is_relative and here != there and (name != "distribution" or is_path(text)):
+                self.flags[name] = os.path.relpath(Path(here) / text, there)
 
     @property
     def missing(self) -> list[str]:
@@ -206,7 +222,7 @@ def _head(command: OldCommand) -> Iterator[str]:
     yield "Paths in it count from the folder of this file."
     for text in command.without_equal:
         yield f"Without an equal: {text}"
-    if command.environment:
+    if any(name not in _KEYS for name in command.environment):
         yield "What variables set there belongs in this file (such as sandbox.backend) or in hermes.yaml."
     if command.own.get("resume") == "true":
         yield "--resume is how every run goes here: the same command continues."

@@ -81,3 +81,23 @@ def test_the_spec_can_go_into_a_file_that_is_new(cli: Cli, tmp_path: Path, words
     assert again.returncode == 2
     assert "new.yaml: exists already" in again.stderr
     assert out.read_bytes() == written
+
+
+def test_in_a_file_elsewhere_relative_paths_still_name_the_same_files(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "specs").mkdir()
+    odd = ("--prefill_messages_file=/abs/p.json", "--distribution=mine/d.yaml")
+    done = cli("convert", "-o", "specs/new.yaml", "--", *OLD, *odd)
+    assert (done.returncode, done.stderr) == (0, "")
+    spec = yaml.safe_load((tmp_path / "specs/new.yaml").read_text())
+    assert spec["dataset"]["path"] == "../data.jsonl"
+    assert spec["agent"]["prefill_messages_file"] == "/abs/p.json"
+    assert spec["distribution"] == "../mine/d.yaml"
+    named = cli("convert", "--json", "-o", "specs/named.json", "--", *OLD, "--distribution=image_gen")
+    assert (named.returncode, named.stderr) == (0, "")
+    assert yaml.safe_load((tmp_path / "specs/named.json").read_text())["spec"]["distribution"] == "image_gen"
+
+
+def test_a_folder_that_is_not_there_is_told_by_its_name(cli: Cli) -> None:
+    done = cli("convert", "-o", "nowhere/new.yaml", "--", *OLD)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "hermes-run: nowhere/new.yaml: there is no folder nowhere\n"

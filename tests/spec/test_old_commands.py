@@ -204,6 +204,7 @@ def test_a_key_is_never_written_and_variables_lose_their_values() -> None:
     assert secret not in text
     assert "--api_key: a key is never written" in text
     assert "the variable TERMINAL_ENV" in text
+    assert command.without_equal == ["the variable TERMINAL_ENV"]  # a known key variable is used here, too
 
 
 def test_what_has_no_equal_is_named_with_what_was_meant() -> None:
