@@ -102,10 +102,10 @@ def read_settings(path: Path) -> Settings:
         return Settings(source=path)
     told = refuse_variables(whole, mistakes)
     told |= refuse_keys(whole, mistakes, told)
-    tree, _ = check_shape(whole, "settings", mistakes, told=told)
+    tree, bad = check_shape(whole, "settings", mistakes, told=told)
     _check_hosts(tree, mistakes)
     _check_names(tree, mistakes)
-    _check_prices(tree, mistakes)
+    _check_prices(tree, {path[1] for path in bad if len(path) > 1 and path[0] == "prices"}, mistakes)
     mistakes.stop_if_any()
     plain = tree.plain()
     _fill_in(plain, tree)
@@ -172,17 +172,23 @@ def _check_more(name: str, endpoint: Node, mistakes: Mistakes) -> None:
         )
 
 
-def _check_prices(tree: Node, mistakes: Mistakes) -> None:
-    """A price without a figure would make calls free of charge."""
+def _check_prices(tree: Node, told: set[str | int], mistakes: Mistakes) -> None:
+    """A price without one of its figures would make that part of a call free of charge.
+
+    `told` are those with a mistake that is noted already, perhaps in the name of a figure.
+    """
     for name, price in _children(tree, "prices"):
         said = price.plain()
-        if not said.get("flat") and "input" not in said and "output" not in said:
-            mistakes.add(
-                price.place,
-                ("prices", name),
-                "says no price; add input: … and output: … (USD per million tokens), or flat: true for a "
-                "subscription",
-            )
+        left_out = [figure for figure in ("input", "output") if figure not in said]
+        if said.get("flat") or not left_out or name in told:
+            continue
+        if len(left_out) == 1:
+            what = f"says no price of the {left_out[0]}; add {left_out[0]}: …"
+            how = "USD per million tokens, 0 if it costs nothing"
+        else:
+            what = "says no price; add input: … and output: …"
+            how = "USD per million tokens"
+        mistakes.add(price.place, ("prices", name), f"{what} ({how}), or flat: true for a subscription")
 
 
 def _check_names(tree: Node, mistakes: Mistakes) -> None:

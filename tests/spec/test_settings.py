@@ -175,6 +175,11 @@ WRONG = [
         ("1:13: prices.m: says no price; add input: … and output: … (USD per million tokens), or flat: true for a "
         "subscription"),
     ),
+    (
+        "prices: {m: {input: 1}}",
+        ("1:13: prices.m: says no price of the output; add output: … (USD per million tokens, 0 if it costs nothing), or "
+        "flat: true for a subscription"),
+    ),
     ("- a", "1:1: must be a map of keys and values, not a list; write key: value"),
 ]  # fmt: skip
 
