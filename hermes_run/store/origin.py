@@ -38,14 +38,17 @@ def remember_parts(about: About, parts: Sequence[Part], works: set[str]) -> None
     """Put into the spec's memory what a later run compares itself with.
 
     The work fingerprint is that of the spec, or of all entries where there is no spec. Where the parts
-    were judged by different filters nobody's judgement is remembered, and the next run judges anew.
+    were judged by different filters nobody's judgement is remembered, and the next run judges anew; parts
+    without trajectories have nothing that could be judged.
     """
     memory = dict(next((part.remembered for part in parts if part.remembered), {}))
     if not about.spec.keys() - {MEMORY}:
         memory = {"work": next(iter(works))} if len(works) == 1 else {}
-    judgements = {part.remembered.get("judgement") for part in parts}
-    if len(judgements) > 1:
-        memory.pop("judgement", None)
+    judged = [part for part in parts if part.view is not None and any(part.view.batches.values())] or parts
+    judgements = {part.remembered.get("judgement") for part in judged}
+    memory.pop("judgement", None)
+    if len(judgements) == 1 and None not in judgements:
+        memory["judgement"] = judgements.pop()
     memory["made_of"] = [clean(str(part.path)) for part in parts]
     about.spec = about.spec | {MEMORY: memory}
 

@@ -201,6 +201,7 @@ def test_a_bare_run_merged_with_the_real_one_has_its_trajectories_again(lab: Lab
     assert done(lab, "merge", "data/bare", "data/r", "-o", "data/both")["without_trajectory"] == 0
     both = lab.folder / "data/both"
     assert comparable(both)["trajectories"] == comparable(lab.run_dir)["trajectories"]
+    assert "the filters changed" not in resumed(lab, "both", code=1)
 
 
 @pytest.mark.parametrize(
