@@ -221,11 +221,12 @@ class Budget:
 
     def _why_full(self, cap: Cap, estimate: float) -> str:
         spent = cap.spent + sum(cap.of(purse.used) for purse in self._in_flight)
-        may_take = f", and one more rollout may take {cap.amount(estimate)}" if estimate else ""
+        what = "is used up" if spent >= cap.limit or not estimate else "has no room for one more rollout"
+        may_take = f", and one may take {cap.amount(estimate)}" if spent < cap.limit and estimate else ""
         return (
-            f"the budget is used up: {cap.amount(spent)} of {cap.amount(cap.limit)} are spent "
-            f"({cap.name}){may_take}. What is left stays pending; raise it and run the same command again: "
-            f"--set {cap.name}=…"
+            f"the budget {what}: {cap.amount(spent)} of {cap.amount(cap.limit)} are spent ({cap.name})"
+            f"{may_take}. What is left stays pending; raise it and run the same command again: --set"
+            f" {cap.name}=…"
         )
 
     def _why_too_small(self, cap: Cap, least: float) -> str:

@@ -96,6 +96,7 @@ def _check_meaning(draft: Draft) -> Distribution | None:
     meaning.check_model(draft)
     meaning.check_routing(draft)
     meaning.check_streaming(draft)
+    meaning.check_limits(draft)
     meaning.check_toolsets(draft)
     meaning.check_tools(draft)
     check_own_tools(draft)

@@ -223,6 +223,18 @@ def check_tools(draft: Draft) -> None:
             draft.note(replay_only, "there is nothing to replay; add tools.web.cassette: a file")
 
 
+def check_limits(draft: Draft) -> None:
+    """A rollout's own limit fits into the run's: it begins only where it fits."""
+    for unit in ("cost", "tokens"):
+        total, own = (draft.value(("limits", f"{whose}_{unit}")) for whose in ("total", "prompt"))
+        if total is not None and own is not None and own > total:
+            draft.note(
+                ("limits", f"prompt_{unit}"),
+                f"is more than limits.total_{unit} ({total}), so that no rollout would fit; lower it or "
+                "raise the total",
+            )
+
+
 def check_routing(draft: Draft) -> None:
     """A provider is not wanted and unwanted at the same time."""
     for index, name in enumerate(draft.value(("provider_routing", "ignored"), [])):

@@ -151,7 +151,9 @@ def test_limits_of_rollouts_are_no_way_past_the_runs_own(tmp_path: Path) -> None
     """A rollout passes its limit by its last call, which is reserved, too."""
     with billing(billed(turns(6), lambda _: PER_CALL)) as server:
         lab = lab_at(server, tmp_path, 10, total_cost=0.1, prompt_cost=0.025)
-        assert lab.run().code == 5
+        stopped = lab.run()
+        assert stopped.code == 5
+        assert "has no room for one more rollout: 0.0900 USD of 0.1000 USD are spent" in stopped.err
         assert lab.statuses() == {"partial": 3}  # of 0.03 each; 0.025 and a call are reserved
         assert len(server.requests) == 9
 

@@ -150,6 +150,20 @@ MODEL = [
         "provider_routing: {order: [b], ignored: [b]}",
         '4:42: provider_routing.ignored[0]: "b" stands in provider_routing.order too; take it out of one of them',
     ),
+    (
+        "limits: {total_cost: 2, prompt_cost: 2.5}",
+        (
+            "4:38: limits.prompt_cost: is more than limits.total_cost (2), so that no rollout would fit; lower it or raise "
+            "the total"
+        ),
+    ),
+    (
+        "limits: {prompt_tokens: 2000000, total_tokens: 1234567}",
+        (
+            "4:25: limits.prompt_tokens: is more than limits.total_tokens (1234567), so that no rollout would fit; lower it "
+            "or raise the total"
+        ),
+    ),
 ]
 
 
