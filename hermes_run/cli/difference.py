@@ -68,7 +68,11 @@ class Difference:
 
     def _origins(self) -> Iterator[str]:
         dataset = self._found.about["dataset"]
-        told = {name: pair for name, pair in (dataset or {}).items() if pair[0] != pair[1]}
+        told = {
+            name: pair
+            for name, pair in (dataset or {}).items()
+            if pair[0] != pair[1] and None not in pair  # a manifest alone knows none
+        }
         if told:
             yield "\ndataset:"
             yield from (f"  {_change(*item)}" for item in told.items())
@@ -151,7 +155,7 @@ def _figures(about: dict[str, Any]) -> Iterator[tuple[str, ...]]:
                 for reason, both in about["reasons"].get(status, {}).items()
             )
     yield _row("turns", about["turns"])
-    yield _row("tokens", about["tokens"]["total_tokens"])
+    yield _tokens_row(about["tokens"]["total_tokens"], about["api_calls"])
     if any(about["cost"]):
         yield ("cost", *(money(cost) for cost in about["cost"]), "")
     for served in (about["served_models"], about["served_providers"] or {}):
@@ -162,6 +166,14 @@ def _figures(about: dict[str, Any]) -> Iterator[tuple[str, ...]]:
 def _row(name: str, pair: Sequence[int]) -> tuple[str, ...]:
     before, after = pair
     return name, number(before), number(after), f"{after - before:+,}" if after != before else ""
+
+
+def _tokens_row(tokens: Sequence[int], calls: Sequence[int]) -> tuple[str, ...]:
+    """Calls that used no tokens at all did not report them."""
+    row = _row("tokens", tokens)
+    known = [count > 0 or not asked for count, asked in zip(tokens, calls, strict=True)]
+    shown = (text if is_known else "unknown" for text, is_known in zip(row[1:3], known, strict=True))
+    return row[0], *shown, row[3] if all(known) else ""
 
 
 def _tools(tools: dict[str, Any]) -> Iterator[str]:
@@ -183,14 +195,20 @@ def _field(name: str, pair: Sequence[Any]) -> Iterator[str]:
     if name == "usage":
         parts = {part: [pair[0].get(part), pair[1].get(part)] for part in pair[0] | pair[1]}
         differing = [part for part, (before, after) in parts.items() if before != after]
-        for part in ["total_tokens"] if "total_tokens" in differing else differing:
-            yield _change("tokens" if part == "total_tokens" else f"usage.{part}", parts[part])
+        if "total_tokens" in differing:
+            yield _change("tokens", [_tokens(usage) for usage in pair])
+        else:
+            yield from (_change(f"usage.{part}", parts[part]) for part in differing)
     elif name == "cost":
         yield f"cost: {money(pair[0])} -> {money(pair[1])}"
     elif name == "hash":
         yield _change("content", [value[:_SHORT_HASH] or None for value in pair])
     else:
         yield _change(name, pair)
+
+
+def _tokens(usage: dict[str, Any]) -> int | str:
+    return usage["total_tokens"] or ("unknown" if usage["calls_without_usage"] else 0)
 
 
 def _change(name: str, pair: Sequence[Any]) -> str:

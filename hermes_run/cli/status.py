@@ -97,7 +97,7 @@ def _line(entry: Entry | bytes) -> str:
     content, _, ordinal = entry.key.partition("#")
     parts = [
         f"{content[:_SHORT_HASH]}#{ordinal:<2} {f'{entry.status}/{entry.reason}':<23}",
-        f"{_counted(entry.turns, 'turn', 3)}  {_counted(entry.usage.total_tokens, 'token', 9)}",
+        f"{_counted(entry.turns, 'turn', 3)}  {_tokens(entry)}",
         f"{money(entry.cost):>8}",
         f"content {entry.hash[:_SHORT_HASH] or 'none'}",
         *_named(("model", entry.model), ("tools", ",".join(entry.toolsets))),
@@ -109,6 +109,12 @@ def _line(entry: Entry | bytes) -> str:
 def _counted(count: int, noun: str, width: int) -> str:
     """1 turn, 2 turns, one below the other."""
     return f"{number(count):>{width}} {noun}{' ' if count == 1 else 's'}"
+
+
+def _tokens(entry: Entry) -> str:
+    used = entry.usage
+    is_unknown = not used.total_tokens and used.calls_without_usage
+    return f"{'unknown':>9} tokens" if is_unknown else _counted(used.total_tokens, "token", 9)
 
 
 def _named(*pairs: tuple[str, str]) -> Iterator[str]:

@@ -105,7 +105,7 @@ def test_the_commands_of_a_day_do_what_the_page_says(tmp_path: Path, server: Mod
     changed = told["git diff"]
     assert re.search(r"^-\w+#0 +failed/", changed, re.MULTILINE)
     assert re.search(r"^\+\w+#0 +completed/finished", changed, re.MULTILINE)
-    assert "failed/" in told["git difftool -y -t hermes-run"]
+    assert "failed/" in told["git difftool -y -t hermes-run -- '*manifest.jsonl'"]
     assert re.search(r"outside the plan +1", told["hermes-run status data/coding"])
     differs = told["hermes-run diff data/coding data/short --trajectories"]
     assert "max_turns" in differs

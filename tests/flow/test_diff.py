@@ -176,6 +176,9 @@ def test_equal_runs_have_nothing_to_tell(two: tuple[Lab, str, str]) -> None:
     result = lab.call("diff", a, "data/copy", "--trajectories")
     assert (result.code, result.err) == (0, "")
     assert result.out == "4 the same, 0 changed, 0 only in data/a, 0 only in data/copy\n"
+    (lab.folder / "m.jsonl").write_bytes((lab.folder / a / "manifest.jsonl").read_bytes())
+    alone = lab.call("diff", "m.jsonl", a)
+    assert (alone.code, alone.out) == (0, "4 the same, 0 changed, 0 only in m.jsonl, 0 only in data/a\n")
 
 
 def test_a_file_that_git_has_not_is_empty(two: tuple[Lab, str, str]) -> None:

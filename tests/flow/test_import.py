@@ -437,3 +437,13 @@ def test_half_characters_are_taken_over_wherever_they_stand(lab: Lab, old: Old) 
         assert sum(lab.call("status", out, "--json").json()["outcomes"].values()) == 1
         for words in (("merge", out, "-o", f"{out}m"), ("status", "--lines", out), ("stats", out)):
             assert lab.call(*words).code == 0
+
+
+def test_tokens_that_were_never_told_are_unknown_wherever_they_are_shown(lab: Lab, old: Old) -> None:
+    old.write_dataset(["p", "q"])
+    old.write_files({"batch_0.jsonl": line(0, "p", 0) + "\n"})
+    with_dataset(lab, old)
+    assert "  unknown tokens  " in lab.call("status", "--lines", str(lab.run_dir)).out
+    told = lab.call("diff", str(lab.run_dir), "/dev/null").out
+    (row,) = (text.split() for text in told.splitlines() if text.startswith("  tokens"))
+    assert row == ["tokens", "unknown", "0"]
