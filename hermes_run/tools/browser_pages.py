@@ -58,7 +58,7 @@ class BrowserNavigate(BrowserTool):
         host, port = host_and_port(url)
         await outside_of(self._session).check_address(host, port)
         page = await self._browsing.page()
-        self._browsing.closed_itself, self._browsing.failed_url = False, ""
+        self._browsing.begin_navigation()
         before = page.url
         response = await self._open(page, url)
         page = await self._settled()

@@ -43,6 +43,8 @@ LOOK_AGAIN = "take a new browser_snapshot"
 MOST_DOWNLOADS = 50
 
 _NOTHING = frozenset({"", "about:blank"})
+_MANY = 4
+"""A navigation of ours has three tries; what departs more often in one call does so by itself."""
 _MOST_NOTES = 20
 _MOST_MESSAGES = 200
 _MOST_CHARS = 1_000
@@ -64,7 +66,7 @@ class Browsing:
         self._is_closed = False
         self._arrived = asyncio.Event()  # cleared while the page is on its way to another address
         self._arrived.set()
-        self._departures = 0
+        self._departures = 0  # of a page for another one, in this call
         self.failed_url = ""
         """Where the last page was to come from that did not come, redirects followed."""
         self.closed_itself = False
@@ -97,6 +99,11 @@ class Browsing:
             self._page = self._page or await self.do(self._context.new_page())
         return self._page
 
+    def begin_navigation(self) -> None:
+        """A call begins that leads to another page: what the pages before did counts no more."""
+        self.closed_itself, self.failed_url = False, ""
+        self._departures = 0
+
     async def fresh_window(self) -> Page:
         """An empty window in the page's place, which would not be left. Raises ToolError, BrowserError."""
         old = await self.page()
@@ -107,7 +114,8 @@ class Browsing:
         return self._page
 
     async def visited(self) -> Page:
-        """The page, which has to be one that was navigated to. Raises ToolError."""
+        """The page, which has to be one that was navigated to: a call begins. Raises ToolError."""
+        self._departures = 0
         page = await self.page()
         if page.url in _NOTHING:
             if await self.do(page.opener()) is not None:
@@ -126,7 +134,6 @@ class Browsing:
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as TooLate
 
-        departures = self._departures
         try:
             async with asyncio.timeout(timeout_s):
                 return await work
@@ -139,7 +146,7 @@ class Browsing:
             self.must_live()
             why = _said(error, cure)
         if why:
-            raise ToolError(RESTLESS if self._departures > departures + 1 else why)
+            raise ToolError(RESTLESS if self._departures > _MANY else why)
         await self._abandon()
         raise ToolError(
             "the page does not answer any more; it was closed, with all windows and cookies; open another one"

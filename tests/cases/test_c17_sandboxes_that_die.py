@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,19 +49,27 @@ def parent_of(pid: int) -> int:
 
 def kill_sandbox_of(runner: int) -> None:
     """Kill the child of the runner that the marked command descends from, or whose session it is in."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if path.read_bytes() != f"sleep\0{MARK}\0".encode():
-                continue
-            pid = session = int(path.parent.name)
-            while parent_of(pid) not in (runner, 1):
-                pid = parent_of(pid)
-            if parent_of(pid) == 1:
-                pid = os.getsid(session)
-            assert parent_of(pid) == runner
-            os.kill(pid, signal.SIGKILL)
-        except (OSError, ValueError):
-            continue
+    end = time.monotonic() + 60
+    while not any(_kill_above(int(path.name), runner) for path in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end, "the marked command never ran"
+        time.sleep(0.05)
+
+
+def _kill_above(pid: int, runner: int) -> bool:
+    """Whether `pid` was the marked command."""
+    try:
+        if Path(f"/proc/{pid}/cmdline").read_bytes() != f"sleep\0{MARK}\0".encode():
+            return False
+        session = os.getsid(pid)
+        while parent_of(pid) not in (runner, 1):
+            pid = parent_of(pid)
+        if parent_of(pid) == 1:
+            pid = session
+        assert parent_of(pid) == runner
+        os.kill(pid, signal.SIGKILL)
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def remove_victim(name: str, run: str, runner: int) -> None:
