@@ -53,6 +53,10 @@ class Pass(NamedTuple):
     level: int = 1
 
 
+class Dismissed(Exception):
+    """A call that waited at a gate is to look for another one."""
+
+
 class Gate:
     """Open, or closed until a moment that all calls wait for.
 
@@ -101,7 +105,10 @@ class Gate:
         return max(0.0, self._cells[_OPENS_AT] - self._clock())
 
     async def passed(self, tokens: float = 0.0) -> Pass:
-        """Wait for one's turn, with a call of about `tokens`. Whoever passed calls `left` in the end."""
+        """Wait for one's turn, with a call of about `tokens`. Whoever passed calls `left` in the end.
+
+        Raises Dismissed.
+        """
         if not self._waiting:
             now = self._clock()
             again_at = self._take(now, tokens)
@@ -116,6 +123,13 @@ class Gate:
             if turn.done() and not turn.cancelled():
                 self.left()
             raise
+
+    def dismiss(self) -> None:
+        """Send everybody away who waits."""
+        for turn, _ in self._waiting:
+            if not turn.done():
+                turn.set_exception(Dismissed)
+        self._waiting.clear()
 
     def left(self) -> None:
         """A call that passed is over, however it ended (tell `cool_down` first if it was refused)."""

@@ -3,8 +3,8 @@
 - Real errors (see `verdicts.py`): 5 attempts in all, full-jitter exponential backoff; where there are
   several endpoints, at another one.
 - Malformed calls and empty replies: 3 attempts in all, counted for themselves.
-- Refusals for rate (429): a cool-down shared by all rollouts, which uses up no attempt; nothing but
-  refusals for 15 minutes stops the run.
+- Refusals for rate (429): a cool-down shared by all rollouts, which uses up no attempt. After nothing but
+  refusals for 20 seconds they go on at another endpoint that has room; without one, 15 minutes stop the run.
 - What the endpoint wants to be sent otherwise is sent so, once for each thing, and uses up no attempt.
 - An endpoint that never answered and cannot be connected to, or answers with web pages, stops the run.
 
@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from hermes_run.core.messages import Reply, Usage
 from hermes_run.errors import ContextExceeded, ProviderError, RequestRefused
+from hermes_run.models.limiter import Dismissed
 from hermes_run.models.verdicts import UNKNOWN_USAGE, Unusable, Verdict
 
 if TYPE_CHECKING:
@@ -47,13 +48,15 @@ class RetryPolicy(Struct, frozen=True):
         attempts: for real errors, the first one included.
         reply_attempts: for malformed calls and for empty replies, each.
         base_s, cap_s: the n-th wait is random between 0 and min(cap, base * 2**(n - 1)).
-        give_up_s: nothing but refusals for rate for this long stops the run.
+        move_s: nothing but refusals for rate for this long, and rollouts go on at another endpoint.
+        give_up_s: the same where there is no other one stops the run.
     """
 
     attempts: int = 5
     reply_attempts: int = 3
     base_s: float = 0.5
     cap_s: float = 30.0
+    move_s: float = 20.0
     give_up_s: float = 900.0
 
 
@@ -96,7 +99,7 @@ class Call:
     async def reply(self) -> Reply:
         """The reply. Raises ProviderError, ContextExceeded, EnvironmentStop."""
         while True:
-            endpoint = self._seat.endpoint
+            endpoint = self._place()
             reply, verdict = await self._ask(endpoint)
             if reply is not None:
                 return replace(reply, usage=self._billed + reply.usage) if self._billed.calls else reply
@@ -105,13 +108,26 @@ class Call:
                 if wait_s:
                     await asyncio.sleep(wait_s)
 
+    def _place(self) -> Endpoint:
+        """Where it is asked next."""
+        if self._is_refused_alone(self._seat.endpoint):
+            self._seat.move()
+        return self._seat.endpoint
+
+    def _is_refused_alone(self, endpoint: Endpoint) -> bool:
+        """Whether it has refused everything for long, and another one has not."""
+        return endpoint.gate.refused_for_s() >= self._policy.move_s and self._seat.has_better()
+
     async def _ask(self, endpoint: Endpoint) -> tuple[Reply | None, Verdict | None]:
         """One request, through the gate."""
         gate = endpoint.gate
         expected = 0.0
         if gate.counts_tokens:
             expected = max(self._size / _BYTES_PER_TOKEN + _REPLY_TOKENS, endpoint.tokens_per_call)
-        passed = await gate.passed(expected)
+        try:
+            passed = await gate.passed(expected)
+        except Dismissed:
+            return None, None
         try:
             if endpoint.stopped is not None:
                 raise endpoint.stopped
@@ -136,11 +152,9 @@ class Call:
 
     def _cool_down(self, endpoint: Endpoint, passed: Pass, verdict: Verdict) -> None:
         endpoint.gate.cool_down(passed, verdict.wait_s, verdict.text)
-        if endpoint.gate.refused_for_s() < self._policy.give_up_s:
-            return
-        if self._seat.has_better():
-            self._seat.move()
-        else:
+        if self._is_refused_alone(endpoint):
+            endpoint.gate.dismiss()
+        elif endpoint.gate.refused_for_s() >= self._policy.give_up_s:
             endpoint.stop_with(
                 RequestRefused(
                     f"{endpoint.where} has answered nothing but refusals for"
