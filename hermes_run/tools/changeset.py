@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import secrets
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -46,6 +47,15 @@ if [ ! -d "$d" ]; then echo "$d is no directory"; exit 75; fi
 [ -w "$d" ] || exit 73
 printf '%s' "$top"
 """
+# Prints where the file "$p" really is, also one that is not there yet; with "$l" a link's target.
+_WHERE = r"""
+where() {
+  if [ "$l" ] && [ -L "$p" ] && t=$(readlink -f "$p" && echo .); then printf '%s\0' "${t%??}"; return; fi
+  d=${p%/*}; d=${d:-/}; n=${p##*/}
+  while [ ! -d "$d" ] && [ "$d" != / ]; do n=${d##*/}/$n; d=${d%/*}; d=${d:-/}; done
+  t=$(cd -P "$d" && pwd -P && echo .) && t=${t%??} && printf '%s\0' "${t%/}/$n" || printf '%s\0' "$p"
+}
+"""
 
 
 class Done(Struct):
@@ -54,6 +64,11 @@ class Done(Struct):
     modified: dict[str, tuple[str, str]]
     created: dict[str, tuple[str, str]]
     deleted: dict[str, tuple[str, str]]
+
+
+def _is_edit(change: FileChange) -> bool:
+    """Whether it changes a file's text and not its name: then a link stands for its target."""
+    return change.act == "update" and not change.target
 
 
 async def read_text(sandbox: Sandbox, path: str) -> str:
@@ -75,13 +90,15 @@ class Changeset:
         self._steps: list[Callable[[], Awaitable[None]]] = []
         self._undo: list[str] = []  # shell text, the last to be run first
         self._restore: list[tuple[str, str]] = []
+        self._places: dict[tuple[str, bool], str] = {}  # of the files that the patch names in several ways
         self._gone: list[str] = []
         self.done = Done({}, {}, {})
 
     async def prove(self, changes: Sequence[FileChange]) -> None:
         """Work out every change. Raises ToolError for the first that cannot be; nothing is written."""
+        await self._find_names(changes)
         for change in changes:
-            path = posixpath.normpath(change.path)
+            path = self._path(change.path, is_edit=_is_edit(change))
             match change.act:
                 case "add":
                     await self._prove_new(path)
@@ -89,14 +106,31 @@ class Changeset:
                 case "delete":
                     self._plan_delete(path, await self._text(path, or_binary=True))
                 case "move":
-                    await self._plan_move(path, posixpath.normpath(change.target))
+                    await self._plan_move(path, self._path(change.target))
                 case "update":
                     before = await self._text(path)
                     after = apply_hunks(before, change.hunks, path)
                     if after != before:
                         self._plan_write(path, before, after)
                     if change.target:
-                        await self._plan_move(path, posixpath.normpath(change.target))
+                        await self._plan_move(path, self._path(change.target))
+
+    async def _find_names(self, changes: Sequence[FileChange]) -> None:
+        """Find the files that have several names in a patch: each change has to see the ones before it."""
+        named = {(posixpath.normpath(change.path), _is_edit(change)) for change in changes}
+        named |= {(posixpath.normpath(change.target), False) for change in changes if change.target}
+        if len({path for path, _ in named}) == 1:
+            return
+        names = sorted(named)
+        asked = "".join(f"p={path_word(path)} l={'1' * is_edit}\nwhere\n" for path, is_edit in names)
+        result = await run_script(self._sandbox, f"{PRELUDE}{_WHERE}{asked}", max_output=1_000_000)
+        found = dict(zip(names, text_of(result.output).split("\0"), strict=False))
+        shared = Counter(found[name] for name in found)
+        self._places = {name: place for name, place in found.items() if shared[place] > 1}
+
+    def _path(self, path: str, *, is_edit: bool = False) -> str:
+        path = posixpath.normpath(path)
+        return self._places.get((path, is_edit), path)
 
     async def _text(self, path: str, *, or_binary: bool = False) -> str:
         """A file's text as the changes so far leave it; "" for one that is no text, where that will do."""

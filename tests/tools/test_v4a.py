@@ -200,3 +200,33 @@ def test_same_file_may_be_changed_several_times(place: Place) -> None:
     assert (result["files_modified"], result["files_created"], result["files_deleted"]) == (["f"], [], [])
     assert place.get("f") == b"new\n"
     assert place.sh("ls -A") == b"f\n"
+
+
+@pytest.mark.parametrize("other", ["./f.txt", "sub/../f.txt", "$PWD/f.txt", "link.txt", "folder/f.txt"])
+def test_one_file_under_two_names_keeps_both_changes(any_shell: Place, other: str) -> None:
+    any_shell.put("f.txt", b"a\nb\nc\n")
+    any_shell.sh("ln -s f.txt link.txt; ln -s . folder")
+    other = other.replace("$PWD", any_shell.sh("pwd").decode().strip())
+    result = any_shell.call(
+        "patch",
+        patch=f"*** Update File: f.txt\n@@\n-a\n+A\n*** Update File: {other}\n@@\n-c\n+C\n*** Add File: x\n+x",
+    )
+    assert result["success"] is True
+    assert any_shell.get("f.txt") == b"A\nb\nC\n"
+    assert len(result["files_modified"]) == 1
+    assert any_shell.sh("readlink link.txt; readlink folder") == b"f.txt\n.\n"
+
+
+def test_a_link_and_its_target_are_two_files_for_what_takes_names_away(any_shell: Place) -> None:
+    any_shell.put("f.txt", b"a\n")
+    any_shell.sh("ln -s f.txt link.txt")
+    patch = "*** Update File: link.txt\n@@\n-a\n+A\n*** Delete File: link.txt\n*** Move File: f.txt -> g.txt"
+    assert any_shell.call("patch", patch=patch)["success"] is True
+    assert any_shell.sh("ls -A; cat g.txt") == b"g.txt\nA\n"
+
+
+def test_one_new_file_under_two_names_is_refused(any_shell: Place) -> None:
+    here = any_shell.sh("pwd").decode().strip()
+    patch = f"*** Add File: new/a.txt\n+one\n*** Add File: {here}/new/a.txt\n+two"
+    assert "there is a file already" in any_shell.error("patch", patch=patch)
+    assert any_shell.sh("ls -A") == b""
