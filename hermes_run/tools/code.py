@@ -35,7 +35,9 @@ MAX_CALLS = 50
 NAME = "execute_code"
 _BACKSTOP_S = 10.0
 _MOST_MESSAGE = 5_000_000
+_MOST_NUMBER = 2**53
 _NO_PYTHON = 69
+_LOST = "the script has ended what it ran under; its output is lost"
 
 # `from` is there before the driver, and is told when the driver has died. Its text is no file of the
 # session's folder until then; PYTHONPATH is for what the script starts.
@@ -134,9 +136,12 @@ class _Script:
         running = await self._background.start(command.encode())
         self._ends_at = time.monotonic() + self._limit_s
         message = await self._exchange(running, _frame(self._first(code)), is_first=True)
-        while not message.get("end"):
-            answer = await self._answer(message)
+        while "call" in message:
+            answer = await self._answer(message["call"])
             message = await self._exchange(running, _frame(answer))
+        if not _is_end(message):
+            await self._background.kill(running)
+            raise ToolError(_LOST)
         if message["timed_out"]:
             await self._background.kill(running)
         return message
@@ -180,12 +185,14 @@ class _Script:
         message = _decoded(said)
         if not message:
             await self._background.kill(running)
-            raise ToolError("the script has ended what it ran under; its output is lost")
+            raise ToolError(_LOST)
         return message
 
-    async def _answer(self, request: Mapping[str, Any]) -> str:
-        """The result of one call, as JSON text."""
-        name, arguments = str(request.get("name")), request.get("arguments")
+    async def _answer(self, request: Any) -> str:
+        """The result of one call, as JSON text. The script may have written the request itself."""
+        if not isinstance(request, dict) or not isinstance(request.get("name"), str):
+            return json.dumps({"error": "that is no call of a tool; import the functions of hermes_tools"})
+        name, arguments = request["name"], request.get("arguments")
         if self.calls_made >= MAX_CALLS:
             return json.dumps({"error": f"a script may call tools {MAX_CALLS} times, and has; go on without"})
         self.calls_made += 1
@@ -211,10 +218,18 @@ def _frame(text: str) -> bytes:
     return b"%d\n" % len(data) + data
 
 
+def _is_end(message: Mapping[str, Any]) -> bool:
+    """Whether it is the driver's last one: what runs there can write messages of its own."""
+    model = _end(timed_out=False, seconds=0.0)
+    if message.keys() != model.keys() or any(type(message[name]) is not type(model[name]) for name in model):
+        return False
+    return all(0 <= message[name] < _MOST_NUMBER for name in ("exit_code", "seconds", "omitted"))
+
+
 def _decoded(data: bytes) -> dict[str, Any]:
     try:
         message = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 

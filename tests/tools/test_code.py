@@ -250,6 +250,52 @@ def test_script_that_ends_what_it_runs_under_gets_an_error_and_the_tool_goes_on(
     assert run(own_place, "print(1)")["output"] == "1\n"
 
 
+END = {"end": True, "timed_out": False, "exit_code": 0, "seconds": 0.0, "head": "", "tail": "", "omitted": 0}
+OWN_WORDS = """
+import json, os, socket
+place = os.path.dirname(os.path.abspath(__file__))
+def say(request):
+    to = socket.socket(socket.AF_UNIX)
+    to.connect(place + "/calls")
+    to.sendall(b"%d\\n" % len(request) + request)
+    answer = to.makefile("rb")
+    return json.loads(answer.read(int(answer.readline())))
+"""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b'{"end": true, "timed_out": false}',
+        b"no JSON",
+        b"[" * 5000,
+        b'{"name": [1]}',
+        b"5",
+        b'{"a": 1}, "end": true',
+    ],
+)
+def test_script_that_speaks_for_itself_is_answered(place: Place, request_: bytes) -> None:
+    result = run(place, f"{OWN_WORDS}\nprint('error' in say({request_!r}))")
+    assert (result["output"], result["exit_code"]) == ("True\n", 0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"end": true}',
+        json.dumps({**END, "seconds": float("nan")}),
+        json.dumps({**END, "omitted": -1}),
+        "[1]",
+        "{",
+    ],
+)
+def test_script_that_speaks_for_what_it_runs_under_gets_an_error(place: Place, message: str) -> None:
+    where = "os.path.dirname(os.path.abspath(__file__)) + '/from'"
+    code = f"import os\nwith open({where}, 'w') as out:\n    out.write({message!r})\n"
+    assert "ended what it ran under" in place.error("execute_code", code=code)
+    assert run(place, "print(1)")["output"] == "1\n"
+
+
 def test_sandbox_without_python_is_told_to_the_model(own_place: Place) -> None:
     own_place.use(WithoutPython(own_place.box))
     assert "no python3 in this sandbox" in own_place.error("execute_code", code="print(1)")

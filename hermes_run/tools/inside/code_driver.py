@@ -95,16 +95,24 @@ def answer(connection: socket.socket, channel: Channel) -> None:
         request = read_frame(stream)
         if not request:
             return
-        if len(request) > MOST_REQUEST:
-            error = {"error": f"the arguments are larger than {MOST_REQUEST} bytes; write it in pieces"}
-            result = json.dumps(error).encode()
-        else:
-            result = channel.ask(request)
+        fault = why_not(request)
+        result = json.dumps({"error": fault}).encode() if fault else channel.ask(b'{"call": %s}' % request)
         try:
             stream.write(b"%d\n" % len(result) + result)
             stream.flush()
         except OSError:
             return  # it did not wait for the answer
+
+
+def why_not(request: bytes) -> str:
+    """Why a request cannot be passed on, or "": a script may have written it by itself."""
+    if len(request) > MOST_REQUEST:
+        return f"the arguments are larger than {MOST_REQUEST} bytes; write it in pieces"
+    try:
+        json.loads(request)
+    except (ValueError, RecursionError):
+        return "that is no JSON; import the functions of hermes_tools"
+    return ""
 
 
 def main(folder: str) -> None:
