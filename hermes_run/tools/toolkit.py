@@ -76,9 +76,15 @@ class Toolkit:
         except BadArguments as error:
             return _answer({"error": f"{name}: {restore(str(error))}"}, valid=False)
         try:
-            result = await self._tool(name).call(restore_within(arguments))
+            return self._told(await self._tool(name).call(restore_within(arguments)))
         except ToolError as error:
-            result = {"error": str(error)}
+            return self._told({"error": str(error)})
+        except RecursionError:  # JSON of a model or a stranger, walked value by value
+            return _answer(
+                {"error": f"{name}: that is nested too deeply to be used; ask for something flatter"}
+            )
+
+    def _told(self, result: Mapping[str, Any]) -> ToolAnswer:
         return _answer(result if self._redact is str else _through(result, self._redact))
 
     def take_aside(self) -> Aside:

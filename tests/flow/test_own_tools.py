@@ -146,6 +146,31 @@ def test_keys_of_the_run_are_in_no_result_of_host_code(lab: Lab, server: ModelSe
     assert server.requests[0].headers["authorization"] == "Bearer sk-test-12345678"
 
 
+DEEP = '''
+def deep(n: int, x: object = None) -> object:
+    """Deep."""
+    found = []
+    for _ in range(n):
+        found = [found]
+    return found
+'''
+
+
+def test_what_is_nested_too_deeply_is_an_answer(lab: Lab, server: ModelServer) -> None:
+    lab.env["THE_KEY"] = "sk-test-12345678"
+    prepare(lab, "deep.py:deep", made=calls())
+    (lab.folder / "deep.py").write_text(DEEP)
+    lab.spec["model"] = {"name": "m", "base_url": server.url, "api_key_env": "THE_KEY"}
+    nested = '{"n": 1, "x": ' + "[" * 900 + "]" * 900 + "}"
+    made = says(calls=[("deep", {"n": 600}), ("deep", nested), ("deep", {"n": 2})], reasoning="r")
+    server.script("do it", made, says("done", reasoning="r"))
+    result = lab.run()
+    assert result.code == 0, result.err
+    *deep, flat = results(lab)
+    assert all("nested too deeply" in answer["error"] for answer in deep), deep
+    assert flat == {"result": [[[]]]}
+
+
 def test_validate_and_dry_run_execute_nothing(lab: Lab) -> None:
     prepare(lab, "my_tool.py:weather", {"tool": "my_tool.py:where", "host": True}, made=calls())
     assert lab.call("validate", str(lab.write_spec())).code == 0
