@@ -182,13 +182,20 @@ def _fit(value: Any, schema: Schema, place: str, faults: list[str]) -> Any:
 
 
 def _fit_any(value: Any, choices: Sequence[Schema], place: str, faults: list[str]) -> Any:
+    """The first choice that takes the value as it is, else the first that it can be coerced to."""
     first: list[str] = []
+    coerced: list[Any] = []
     for choice in choices:
         trial: list[str] = []
         fitted = _fit(value, choice, place, trial)
-        if not trial:
+        if trial:
+            first = first or trial
+        elif type(fitted) is type(value) and fitted == value:
             return fitted
-        first = first or trial
+        else:
+            coerced.append(fitted)
+    if coerced:
+        return coerced[0]
     faults.extend(first)
     return value
 
