@@ -35,6 +35,9 @@ async def end_program(process: asyncio.subprocess.Process, *, patience_s: float 
         await _ended(process, END_S)
     finally:
         rest.cancel()
+        # Pipes that somebody else still holds would be closed after the loop, with a traceback on stderr.
+        # asyncio has no public name for the one who closes them.
+        process._transport.close()  # type: ignore[attr-defined] # noqa: SLF001
 
 
 def _leads_a_group(pid: int) -> bool:

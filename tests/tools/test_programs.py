@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
 import sys
 import time
 from asyncio.subprocess import PIPE
@@ -46,6 +49,35 @@ def test_what_a_program_started_ends_with_it() -> None:
     while state.exists() and b") Z" not in state.read_bytes():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+LEAVES = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    os.close(2)
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+"""
+ENDS_IT = """
+import asyncio, sys
+from hermes_run.tools.programs import end_program
+
+async def go():
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", sys.argv[1], stdin=-1, stdout=-1, start_new_session=True
+    )
+    print((await process.stdout.readline()).decode())
+    await end_program(process)
+
+asyncio.run(go())
+"""
+
+
+def test_pipes_that_a_daemon_still_holds_are_closed_in_time() -> None:
+    done = subprocess.run([sys.executable, "-c", ENDS_IT, LEAVES], capture_output=True, text=True, check=True)
+    os.kill(int(done.stdout), signal.SIGKILL)
+    assert done.stderr == ""
 
 
 def test_a_program_may_end_by_itself_once_its_stdin_is_closed(tmp_path: Path) -> None:
