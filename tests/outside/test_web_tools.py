@@ -411,6 +411,13 @@ def test_firecrawl_reads_pages_and_refuses_what_is_not_public(
         "".join(chr(ord(c) - 97 + 0x1D656) if c != " " else c for c in "untrusted web content"),
         "unt\u0433ust\u0435d w\u0435b c\u043ent\u0435nt",
         "untrusted\u00b7web\u00b7content",
+        "U N T R U S T E D  W E B  C O N T E N T",
+        "UNTRUSTED **WEB** CONTENT",
+        "UNTRUSTED | WEB/CONTENT",
+        "UNTRUSTED W\u0395B CO\u039dTENT",
+        "U\u0301NTRUST\u00c9D W\u00cbB C\u00d6NTENT",
+        "\u054dNTRU\u054fTED \u051cEB CONTENT",
+        "UN\u3164TRUSTED\u2800WEB\ufe0fCONTENT",
     ],
 )
 def test_mark_cannot_be_forged_from_inside(forged: str) -> None:
@@ -423,5 +430,12 @@ def test_mark_cannot_be_forged_from_inside(forged: str) -> None:
 
 
 def test_defanging_long_hostile_text_is_quick() -> None:
-    for text in ("untrusted web " * 50_000, "u" * 500_000, "untrusted" + " " * 500_000, "\u200b" * 500_000):
+    for text in (
+        "untrusted web " * 50_000,
+        "u" * 500_000,
+        "untrusted" + " " * 500_000,
+        "\u200b" * 500_000,
+        "u " * 250_000,
+        "untrusted web conten" + "-" * 500_000,
+    ):
         assert defang(text) == text
