@@ -1,7 +1,8 @@
 """What the web said, recorded and replayed: runs with the same cassette see the same web.
 
 A file of JSON lines, each a question (a search, or an address to read) and its answer as tools see it:
-there are no headers in it, and what looks like a key in an address is taken out. What is on the cassette is
+there are no headers in it, and what looks like a key in an address is taken out, but for a few digits of its
+hash: addresses that differ in nothing else are two questions all the same. What is on the cassette is
 answered from it; what is not is asked and added, or refused when the spec says `replay_only`. Failures are on
 it too: a replay tells them in the same words, any other run asks again.
 """
@@ -10,16 +11,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from hermes_run.core.keys import digest
+from hermes_run.errors import EnvironmentStop
 from hermes_run.spec.keys_and_hosts import holds_key, looks_like_key, without_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SECRET_NAMES = ("key", "token", "secret", "password", "passwd", "auth", "signature", "credential", "session")
+_SECRET_WORD = re.compile(
+    r"\w*(token|secret|password|passwd|signature|credentials?|(api|access|private)key|sessionid)"
+    r"|(key|auth|authorization|session|sid|sig|pwd)"
+)
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 TAKEN_OUT = "REDACTED"
+_TAKEN_OUT = re.compile(TAKEN_OUT + "-[0-9a-f]{6}")
+_ANSWERS: dict[str, dict[str, type]] = {"search": {"hits": list}, "page": {"title": str, "content": str}}
+"""What is asked -> what its answers hold."""
 
 
 class Cassette:
@@ -57,30 +68,66 @@ class Cassette:
         self._write({"question": json.loads(name), "failure": why})
 
     def _write(self, entry: dict[str, Any]) -> None:
+        """Add a line, whatever a kill left at the end of the file. Raises EnvironmentStop."""
         if self._path is None:
             return
-        line = json.dumps(entry, ensure_ascii=False) + "\n"
-        file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
         try:
-            os.write(file, line.encode("utf-8", "replace"))
-        finally:
-            os.close(file)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                size = os.fstat(file).st_size
+                if size and os.pread(file, 1, size - 1) != b"\n":
+                    line = b"\n" + line
+                while line:
+                    line = line[os.write(file, line) :]
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise self._unusable("written", error) from error
+
+    def _unusable(self, how: str, error: OSError) -> EnvironmentStop:
+        return EnvironmentStop(
+            f"the cassette {self._path} cannot be {how}: {error.strerror}; mend that, and run the same "
+            "command again"
+        )
 
     def _entries(self) -> dict[str, dict[str, Any]]:
         if self._known is None:
             self._known = {}
-            if self._path is not None and self._path.exists():
-                for line in self._path.read_bytes().split(b"\n"):
-                    try:
-                        entry = json.loads(line)
-                        name = _name(entry["question"])
-                        if "failure" in entry:
-                            self._failures[name] = str(entry["failure"])
-                        else:
-                            self._known.setdefault(name, entry["answer"])
-                    except (ValueError, KeyError, TypeError):
-                        continue  # a line that a kill cut
+            try:
+                data = b"" if self._path is None else self._path.read_bytes()
+            except FileNotFoundError:
+                data = b""
+            except OSError as error:
+                raise self._unusable("read", error) from error
+            for line in data.split(b"\n"):
+                self._take(line)
         return self._known
+
+    def _take(self, line: bytes) -> None:
+        """Take an entry; a line that a kill cut, or that is none, is passed over."""
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            return
+        question = entry.get("question") if isinstance(entry, dict) else None
+        if not isinstance(question, dict) or not isinstance(question.get("url", ""), str):
+            return
+        name = _name(question)
+        if isinstance(entry.get("failure"), str):
+            self._failures[name] = entry["failure"]
+        elif self._known is not None and _is_answer(question.get("kind"), entry.get("answer")):
+            self._known.setdefault(name, entry["answer"])
+
+
+def _is_answer(kind: Any, answer: Any) -> bool:
+    wanted = _ANSWERS.get(kind) if isinstance(kind, str) else None
+    if wanted is None or not isinstance(answer, dict):
+        return False
+    rows = answer.get("hits", [])
+    return all(isinstance(answer.get(name), what) for name, what in wanted.items()) and all(
+        isinstance(row, list) and len(row) == 3 and all(isinstance(part, str) for part in row) for row in rows
+    )
 
 
 def _name(question: dict[str, Any]) -> str:
@@ -101,10 +148,18 @@ def without_secrets(url: str) -> str:
         pairs = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return url
-    safe = [(name, TAKEN_OUT if _is_secret(name, value) else value) for name, value in pairs]
+    safe = [(name, _taken_out(value) if _is_secret(name, value) else value) for name, value in pairs]
     query = parts.query if safe == pairs else urlencode(safe)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return any(part in name.lower() for part in _SECRET_NAMES) or looks_like_key(value) or holds_key(value)
+    words = (word.lower() for word in _WORD.findall(name))
+    return any(map(_SECRET_WORD.fullmatch, words)) or looks_like_key(value) or holds_key(value)
+
+
+def _taken_out(value: str) -> str:
+    """What stands for a secret: the same for the same one, too short to tell it."""
+    if _TAKEN_OUT.fullmatch(value):
+        return value
+    return f"{TAKEN_OUT}-{digest(value.encode('utf-8', 'surrogatepass'))[:6]}"

@@ -24,7 +24,7 @@ async def bounded(client: httpx2.AsyncClient, method: str, url: str, **asked: An
     """An answer with its body. Raises TooLarge, and what httpx2 raises."""
     import httpx2
 
-    async with client.stream(method, url, **asked) as answer:
+    async with client.stream(method, url, **_sendable(asked)) as answer:
         content = bytearray()
         async for piece in answer.aiter_bytes():
             content += piece
@@ -32,6 +32,17 @@ async def bounded(client: httpx2.AsyncClient, method: str, url: str, **asked: An
                 raise TooLarge(f"the answer is larger than {MOST_BYTES >> 20} MiB")
         headers = [each for each in answer.headers.raw if each[0].lower() in _HEADERS]
         return httpx2.Response(answer.status_code, headers=headers, content=bytes(content))
+
+
+def _sendable(value: Any) -> Any:
+    """What is asked, with halves of characters, which no UTF-8 has, as what stands for the unreadable."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_sendable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _sendable(item) for name, item in value.items()}
+    return value
 
 
 def json_object(answer: httpx2.Response) -> dict[str, Any] | None:

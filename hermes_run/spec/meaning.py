@@ -221,6 +221,21 @@ def check_tools(draft: Draft) -> None:
             draft.file_at(cassette, "the cassette")
         elif not draft.is_spoiled(cassette):
             draft.note(replay_only, "there is nothing to replay; add tools.web.cassette: a file")
+    elif draft.is_written(cassette) and not draft.is_spoiled(cassette):
+        _check_recording(draft, cassette)
+
+
+def _check_recording(draft: Draft, path: KeyPath) -> None:
+    """A file that is there, or can be made, and written."""
+    file = draft.path_at(path)
+    is_there = file is not None and os.access(file, os.F_OK)
+    if file is None or (is_there and draft.file_at(path, "the cassette") is None):
+        return
+    place = file if is_there else file.parent
+    if not os.access(place, os.F_OK):
+        draft.note(path, f"the folder {shown_path(place)} of the cassette does not exist; make it")
+    elif not os.access(place, os.W_OK):
+        draft.note(path, f"the cassette cannot be written: {shown_path(place)} is read-only for you")
 
 
 def check_limits(draft: Draft) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hermes_run.core.contracts import ToolSession
 from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
+from hermes_run.errors import EnvironmentStop
 from hermes_run.outside import services
 from hermes_run.outside.outside import Outside
 from hermes_run.spec.model import (
@@ -355,6 +356,78 @@ def test_cassette_replays_what_it_recorded_without_secrets(site: Site, tmp_path:
     result, failed = ask(spec, settings, "web_extract", urls=[address])
     assert failed
     assert "not on the cassette" in result["error"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["author", "keyword", "monkey", "tokenizer", "key", "sort_key", "session", "accessToken", "APIKey"],
+)
+def test_addresses_that_differ_in_a_secret_alone_are_two_pages(site: Site, tmp_path: Path, name: str) -> None:
+    site.page("/a", PAGE.replace(PARAGRAPH, f"{PARAGRAPH} The first page."))
+    tape, hosts = tmp_path / "web.jsonl", [f"127.0.0.1:{site.port}"]
+
+    def read(value: str, **web: Any) -> str:
+        spec = spec_of(tmp_path, hosts, cassette=tape, **web)
+        return str(ask(spec, Settings(), "web_extract", urls=[f"{site.url}/a?{name}={value}"])[0])
+
+    first = read("abcdefgh12345678")
+    site.page("/a", PAGE.replace(PARAGRAPH, f"{PARAGRAPH} The second page."))
+    second = read("hgfedcba87654321")
+    assert ("The first page" in first, "The second page" in second) == (True, True)
+    assert [read(v, replay_only=True) for v in ("abcdefgh12345678", "hgfedcba87654321")] == [first, second]
+    is_secret = name in ("key", "sort_key", "session", "accessToken", "APIKey")
+    assert ("abcdefgh12345678" not in tape.read_text()) is is_secret
+
+
+def test_what_is_recorded_after_a_cut_line_is_a_line_of_its_own(site: Site, tmp_path: Path) -> None:
+    site.page("/a", PAGE)
+    tape, hosts = tmp_path / "web.jsonl", [f"127.0.0.1:{site.port}"]
+    tape.write_bytes(b'{"question": {"by": "trafilatura", "ki')  # cut by a kill
+    read = {"urls": [f"{site.url}/a"]}
+    recorded = ask(spec_of(tmp_path, hosts, cassette=tape), Settings(), "web_extract", **read)
+    assert not recorded[1]
+    replay = spec_of(tmp_path, hosts, cassette=tape, replay_only=True)
+    assert ask(replay, Settings(), "web_extract", **read) == recorded
+
+
+ODD_LINES = [
+    '{"question": [1], "answer": {}}', '{"question": {"url": 5}, "answer": {}}', "5", "null", "[" * 100_000, "\udcff",
+    '{"question": QUESTION, "answer": 5}', '{"question": QUESTION, "answer": {"title": 3}}',
+    '{"question": QUESTION, "answer": {"title": null, "content": "x"}}', '{"question": QUESTION, "failure": 5}',
+]  # fmt: skip
+
+
+def test_lines_of_a_cassette_that_are_no_entries_are_passed_over(site: Site, tmp_path: Path) -> None:
+    site.page("/a", PAGE)
+    tape, hosts = tmp_path / "web.jsonl", [f"127.0.0.1:{site.port}"]
+    question = json.dumps({"by": "trafilatura", "kind": "page", "url": f"{site.url}/a"})
+    lines = [line.replace("QUESTION", question) for line in ODD_LINES]
+    tape.write_text("\n".join(lines), errors="surrogateescape")
+    result, failed = ask(
+        spec_of(tmp_path, hosts, cassette=tape), Settings(), "web_extract", urls=[f"{site.url}/a"]
+    )
+    assert not failed, result
+
+
+def test_cassette_that_cannot_be_written_or_read_stops_the_run(site: Site, tmp_path: Path) -> None:
+    site.page("/a", PAGE)
+    hosts = [f"127.0.0.1:{site.port}"]
+    (tmp_path / "folder").mkdir()
+    for place, said in (
+        ("none/web.jsonl", "cannot be written: No such"),
+        ("folder", "cannot be read: Is a dir"),
+    ):
+        spec = spec_of(tmp_path, hosts, cassette=tmp_path / place)
+        with pytest.raises(EnvironmentStop, match=said):
+            ask(spec, Settings(), "web_extract", urls=[f"{site.url}/a"])
+
+
+def test_halves_of_characters_are_replayed(site: Site, tmp_path: Path) -> None:
+    settings, tape = searxng(site, ROWS), tmp_path / "web.jsonl"
+    recorded = ask(spec_of(tmp_path, [], cassette=tape), settings, "web_search", query="a \ud800 b")
+    assert not recorded[1]
+    spec = spec_of(tmp_path, [], cassette=tape, replay_only=True)
+    assert ask(spec, settings, "web_search", query="a \ud800 b") == recorded
 
 
 def test_failures_on_a_cassette_are_replayed_in_the_same_words_and_else_asked_again(

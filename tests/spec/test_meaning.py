@@ -212,6 +212,21 @@ def test_an_unknown_tool_lists_what_there_is(folder: Path) -> None:
     assert "; tools: terminal, process, read_file" in found
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("none/web.jsonl", "the folder {folder}/none of the cassette does not exist; make it"),
+        (".", "the cassette {folder} is a folder; name a file in it"),
+    ],
+)
+def test_a_cassette_that_cannot_be_recorded_is_told_before_the_run(
+    folder: Path, path: str, said: str
+) -> None:
+    (found,) = mistakes(folder, REQUIRED + f"tools: {{web: {{cassette: {path}}}}}\n")
+    assert found == f"spec.yaml:4:24: tools.web.cassette: {said.format(folder=folder)}"
+    assert load(folder, REQUIRED + "tools: {web: {cassette: web.jsonl}}\n").tools.web.cassette is not None
+
+
 # ------------------------------------------------------------------ features that are not there yet
 
 USED: dict[tuple[str, ...], Any] = {
