@@ -37,10 +37,10 @@ def retry_after_s(headers: Mapping[str, str], now: float | None = None) -> float
         seconds = _number(value)
     if seconds < 0 and value:
         try:
-            date = email.utils.parsedate_to_datetime(value)
-        except ValueError:
+            date_s = email.utils.parsedate_to_datetime(value).timestamp()
+        except (ValueError, OverflowError):
             return None
-        seconds = max(0.0, date.timestamp() - (time.time() if now is None else now))
+        seconds = max(0.0, date_s - (time.time() if now is None else now))
     return min(seconds, RETRY_AFTER_CAP_S) if seconds >= 0 else None
 
 
@@ -61,4 +61,4 @@ _UNIT_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _number(text: str) -> float:
-    return float(text) if re.fullmatch(r"\d{1,12}(\.\d*)?", text) else -1.0
+    return float(text) if re.fullmatch(r"\d+(\.\d*)?", text) else -1.0

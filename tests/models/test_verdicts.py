@@ -27,6 +27,8 @@ NOON = 1_795_953_600.0  # 2026-11-29T12:00:00Z
         ({"retry-after": "Sun, 29 Nov 2026 12:00:20 GMT"}, 20.0),
         ({"retry-after": "Sun, 29 Nov 2026 11:00:00 GMT"}, 0.0),
         ({"retry-after": "Sun, 99 Nov 2026 11:00:00 GMT"}, None),
+        ({"retry-after": "Sun, 29 Nov 2026 11:00:00 " + "1" * 400}, None),
+        ({"retry-after": "9" * 400}, RETRY_AFTER_CAP_S),
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
     ],
 )
