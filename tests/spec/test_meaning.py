@@ -223,7 +223,7 @@ def test_a_cassette_that_cannot_be_recorded_is_told_before_the_run(
     folder: Path, path: str, said: str
 ) -> None:
     (found,) = mistakes(folder, REQUIRED + f"tools: {{web: {{cassette: {path}}}}}\n")
-    assert found == f"spec.yaml:4:24: tools.web.cassette: {said.format(folder=folder)}"
+    assert found == f"spec.yaml:4:25: tools.web.cassette: {said.format(folder=folder)}"
     assert load(folder, REQUIRED + "tools: {web: {cassette: web.jsonl}}\n").tools.web.cassette is not None
 
 
