@@ -54,7 +54,7 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     runs = [run for path in paths for run in survey.find_runs(path)]
     if runs == paths and len(paths) == 1:
         status = inspect.status(paths[0])
-        say(as_json(status) if arguments.json else f"{paths[0]}\n{_table(status)}")
+        say(as_json(status) if arguments.json else f"{printable(str(paths[0]))}\n{_table(status)}")
         return 0
     found = list(survey.survey(dict.fromkeys(runs)))
     say(as_json({"runs": found}) if arguments.json else _many(found))
@@ -80,9 +80,10 @@ def _many(found: Sequence[dict[str, Any]]) -> str:
     for run in sound:
         counts = run["outcomes"] | {"pending": run["pending"]}
         cells = ["?" if counts[name] is None else number(counts[name]) for name in names]
-        rows.append((run["run"], *cells, "running" if run["running"] else _when(run["last_change"])))
+        change = "running" if run["running"] else _when(run["last_change"])
+        rows.append((printable(run["run"]), *cells, change))
     lines = [table(rows, indent="")] if sound else []
-    lines += [f"{run['run']}: cannot be read: {run['error']}" for run in found if "error" in run]
+    lines += [printable(f"{run['run']}: cannot be read: {run['error']}") for run in found if "error" in run]
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from hermes_run.errors import UsageError
 from hermes_run.store import layout
 from hermes_run.store.comparison import compare as diff
 from hermes_run.store.entry import JournalLine
+from hermes_run.store.foreign import refuse_foreign
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import manifest_of, read_manifest
 from hermes_run.store.planfile import planned_rollouts, read_plan
@@ -83,6 +84,7 @@ def status(run: Path) -> dict[str, Any]:
 
 def read_statistics(run: Path) -> dict[str, Any]:
     """statistics.json of a run directory. Raises UsageError when there is none that can be read."""
+    refuse_foreign(run)
     path = run / layout.STATISTICS
     try:
         content = json.loads(path.read_bytes())

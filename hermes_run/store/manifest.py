@@ -12,8 +12,10 @@ from hermes_run.core.keys import split_key
 from hermes_run.core.trajectory import Status
 from hermes_run.errors import UsageError
 from hermes_run.store import layout
+from hermes_run.store.batches import batch_numbers
 from hermes_run.store.disk import replacing
 from hermes_run.store.entry import Entry, decode_entry, encode, to_entry
+from hermes_run.store.foreign import lost_journal, refuse_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,11 +37,17 @@ def write_manifest(path: Path, entries: Iterable[Entry]) -> None:
 
 
 def manifest_of(run: Path) -> Path:
-    """The manifest file of a run directory, or the file itself. Raises UsageError when it is neither."""
+    """The manifest file of a run directory, or the file itself.
+
+    Raises UsageError when it is neither, JournalDamaged where the manifest is lost and the journal, too.
+    """
     path = run / layout.MANIFEST if run.is_dir() else run
     if not path.is_file():
         what = "is not there" if not path.exists() else "is no file that can be read twice; write it into one"
         if run.is_dir():
+            refuse_foreign(run)
+            if batch_numbers(run):
+                raise lost_journal(run)
             what = "holds no manifest.jsonl; is it a run directory?"
         raise UsageError(f"{run}: {what}")
     return path

@@ -21,6 +21,7 @@ from hermes_run.store import layout
 from hermes_run.store.batches import batch_numbers
 from hermes_run.store.checkpoint import read_checkpoint
 from hermes_run.store.entry import Entry, decode_entry, encode_lines, split_line, to_entry
+from hermes_run.store.foreign import lost_journal, refuse_foreign
 from hermes_run.store.journal import JournalView
 from hermes_run.store.manifest import STATUSES, manifest_of, refuse_status
 from hermes_run.store.verify import hash_file
@@ -176,9 +177,8 @@ def journal_or_manifest(run: Path) -> Path | None:
     if (run / layout.JOURNAL).is_file():
         return None
     if run.is_dir() and batch_numbers(run):
-        raise JournalDamaged(
-            f"{run / layout.JOURNAL}: missing; rebuild it first: {command_line('repair', run)}"
-        )
+        refuse_foreign(run)
+        raise lost_journal(run)
     return manifest_of(run)
 
 

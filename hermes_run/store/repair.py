@@ -16,6 +16,7 @@ from hermes_run.store.batches import BatchReader, batch_numbers
 from hermes_run.store.checkpoint import forget_hashes, read_checkpoint
 from hermes_run.store.disk import replace_file, replacing
 from hermes_run.store.entry import LOST, JournalLine, decode_line, seal
+from hermes_run.store.foreign import refuse_foreign
 from hermes_run.store.journal import Journal, JournalView, Reading
 from hermes_run.store.judging import judge_again
 from hermes_run.store.lines import adopted_line
@@ -44,6 +45,7 @@ def repair(run: Path) -> list[str]:
     """
     if not run.is_dir() or not layout.is_run_dir(run):
         raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
+    refuse_foreign(run)
     if not (run / layout.JOURNAL).exists() and not _has_a_line_of_ours(run):
         raise UsageError(f"{run}: no journal, and no batch file with a line of ours: nothing to repair from")
     with layout.locked(run):

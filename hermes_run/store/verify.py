@@ -17,6 +17,7 @@ from hermes_run.store.artifacts import damages as artifact_damages
 from hermes_run.store.batches import BatchReader, batch_numbers, batch_path
 from hermes_run.store.checkpoint import read_checkpoint
 from hermes_run.store.entry import LOST, Place, encode, to_entry
+from hermes_run.store.foreign import refuse_foreign
 from hermes_run.store.journal import JournalView, Reading, read_places
 from hermes_run.store.manifest import read_manifest
 from hermes_run.store.merge import MERGED
@@ -39,6 +40,7 @@ def verify(run: Path) -> list[str]:
         raise UsageError(f"{run}: no run directory; RUN is <output.dir>/<run_name>")
     journal = run / layout.JOURNAL
     if not journal.exists():
+        refuse_foreign(run)
         return [f"{journal}: missing; rebuild it: {command_line('repair', run)}"]
     found = damages_of(run, is_going_on=layout.is_locked(run))
     if found and layout.is_locked(run):  # it may have begun meanwhile

@@ -447,3 +447,27 @@ def test_tokens_that_were_never_told_are_unknown_wherever_they_are_shown(lab: La
     told = lab.call("diff", str(lab.run_dir), "/dev/null").out
     (row,) = (text.split() for text in told.splitlines() if text.startswith("  tokens"))
     assert row == ["tokens", "unknown", "0"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("verify",),
+        ("stats",),
+        ("repair",),
+        ("diff", "/dev/null"),
+        ("merge", "-o", "data/x"),
+        ("select", "--status", "failed", "--rows", "rows.jsonl"),
+    ],
+)
+def test_what_is_no_run_of_ours_is_told_with_the_command_that_makes_one_of_it(
+    lab: Lab, old: Old, words: tuple[str, ...]
+) -> None:
+    old.write(prompts(100)[:9])
+    before = bytes_of(old.run_dir)
+    refused = lab.call(words[0], str(old.run_dir), *words[1:])
+    assert (refused.code, refused.out) == (2, "")
+    assert f"hermes-run import {old.run_dir}" in refused.err
+    assert "repair" not in refused.err
+    assert bytes_of(old.run_dir) == before

@@ -129,3 +129,10 @@ def test_a_line_that_is_no_entry_is_shown_as_it_stands(many: Lab) -> None:
     assert first == "<<<<<<< HEAD"
     assert "\x1b" not in last
     assert last.startswith('{"key": "')
+
+
+def test_a_run_is_a_line_of_the_table_whatever_its_folder_is_called(many: Lab) -> None:
+    (many.folder / "data/good").rename(many.folder / "data/fi\nrst\x1b[31m")
+    table = many.call("status", "data").out
+    assert "data/fi\\nrst\\x1b[31m " in table
+    assert "\x1b" not in table

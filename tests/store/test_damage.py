@@ -327,7 +327,7 @@ def test_repair_writes_nothing_where_there_is_nothing_of_ours(tmp_path: Path) ->
     before = sorted(path.name for path in theirs.iterdir())
     refused = lab.call("repair", str(theirs))
     assert refused.code == 2, refused.err
-    assert "nothing to repair from" in refused.err
+    assert "no run of hermes-run wrote what is in it" in refused.err
     assert sorted(path.name for path in theirs.iterdir()) == before
 
 
