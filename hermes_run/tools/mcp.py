@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hermes_run.core.contracts import ToolSpec
 from hermes_run.core.registry import TOOLS
-from hermes_run.core.text import restore, restore_within
+from hermes_run.core.text import clean_within, restore, restore_within
 from hermes_run.errors import ToolError, UsageError
 from hermes_run.tools.kept_files import keep
 from hermes_run.tools.mcp_client import Connection
@@ -145,7 +145,7 @@ class _McpTool:
             if connection is None:
                 connection = await self._connect()
                 connections[self._server] = connection
-            result = await connection.call(self._kind.name, arguments)
+            result = await connection.call(self._kind.name, clean_within(arguments))
         except ToolError as error:
             raise ToolError(self._hidden(f"MCP server {self._server}: {error}")) from None
         return await self._as_ours(result)

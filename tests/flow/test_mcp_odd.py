@@ -15,6 +15,7 @@ import pytest
 
 from hermes_run.outside.ground import processes_of
 from tests.outside.web import Site
+from tests.servers import ModelServer, says
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +148,21 @@ def test_odd_answers_are_told_at_once_and_the_server_is_used_on(lab: Lab, way: s
     if way == "http":
         methods = [json.loads(body).get("method") for _, _, _, body in site.requests if body]
         assert methods.count("initialize") == 2  # once when the run starts, once for the rollout
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_halves_of_characters_reach_a_server_and_end_nothing(lab: Lab, server: ModelServer, way: str) -> None:
+    with Site() as site:
+        words = prepare(lab, site, way, [])
+        lab.spec["model"] = {"name": "m", "base_url": server.url}
+        calls = [("go", {"how": "half"}), ("go", {"how": "\ud83d"}), ("go", {"how": "plain"})]
+        server.script(
+            "do it", *(says(calls=[call], reasoning="r") for call in calls), says("done", reasoning="r")
+        )
+        result = lab.run(*words)
+    assert result.code == 0, result.err
+    assert all("error" not in each or each["error"] is None for each in results(lab)), results(lab)
+    assert lab.lines()[0]["tool_stats"]["go"] == {"count": 3, "success": 3, "failure": 0}
 
 
 def test_names_that_differ_in_odd_characters_only_get_numbers(lab: Lab) -> None:
