@@ -73,7 +73,7 @@ class DockerBox:
         self._is_removed = False
         self.most_spilled = most_spilled(request.memory_mb)
 
-    async def start(self, owner: str, number: int, network: str) -> StreamShell:
+    async def start(self, owner: Mapping[str, str], number: int, network: str) -> StreamShell:
         """Start it and wait for its shell. Raises SandboxError(sandbox_start)."""
         request = self._request
         rollout = f"{request.run}\x1f{request.key}"

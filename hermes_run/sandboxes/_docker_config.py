@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PIPES = "/run/hermes-run"
 WORKSPACE = "/workspace"
 RUN, KEY, ROW = "hermes-run.run", "hermes-run.key", "hermes-run.row"
-MARK, OWNER = "hermes-run.mark", "hermes-run.owner"
+MARK = "hermes-run.mark"
 
 _MB = 1 << 20
 _OWN_PROCESSES = 6
@@ -51,9 +51,9 @@ def most_processes(request: SandboxRequest) -> int:
     return request.pids + _OWN_PROCESSES
 
 
-def labels(request: SandboxRequest, mark: str, owner: str) -> dict[str, str]:
+def labels(request: SandboxRequest, mark: str, owner: Mapping[str, str]) -> dict[str, str]:
     """Whose a container is, for `clean` and for people."""
-    return {RUN: request.run, KEY: request.key, ROW: request.row_id, MARK: mark, OWNER: owner}
+    return {RUN: request.run, KEY: request.key, ROW: request.row_id, MARK: mark, **owner}
 
 
 def container(

@@ -10,7 +10,14 @@ from hermes_run.core.contracts import Leftover
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import no_daemon
-from hermes_run.sandboxes._ground import grounds, leftover_folders, mark_of, remove_ground
+from hermes_run.sandboxes._ground import (
+    grounds,
+    is_of_earlier_start,
+    leftover_folders,
+    mark_of,
+    owner,
+    remove_ground,
+)
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -18,11 +25,11 @@ if TYPE_CHECKING:
     from hermes_run.sandboxes._docker_engine import Engine
 
 
-def leftovers(engine: Engine, owner: str) -> list[Leftover]:
+def leftovers(engine: Engine) -> list[Leftover]:
     """What dead runs left, by what can be told: of this user on this machine, by their locks.
 
-    A container is a leftover when no lock of its mark is held here. Whose lock would be on another
-    machine is left alone while it runs: it ends by itself when its runner does. Raises BackendMissing when
+    A container is a leftover when no lock of its mark is held here. Whose lock would be elsewhere (see
+    `owner`) is left alone while it runs: it ends by itself when its runner does. Raises BackendMissing when
     the daemon cannot be asked, but where there is none and nothing says that there ever was.
     """
     folders = leftover_folders("docker")
@@ -30,10 +37,11 @@ def leftovers(engine: Engine, owner: str) -> list[Leftover]:
         return []
     dead = {mark_of(folder.handle) for folder in folders}
     known = {mark_of(path) for path in grounds()}
+    mine, is_local = owner(), engine.address.startswith("unix:")
     found = []
     for kind, handle, labels, has_ended in _labelled(engine):
         mark = labels.get(config.MARK, "")
-        is_mine = labels.get(config.OWNER) == owner
+        is_mine = mine.items() <= labels.items() or (is_local and is_of_earlier_start(labels))
         if mark in dead or (mark in known and is_mine):
             continue  # goes with its folder, or lives
         if is_mine or has_ended:

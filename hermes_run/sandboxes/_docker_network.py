@@ -10,6 +10,8 @@ from hermes_run.sandboxes import _docker_config as config
 from hermes_run.sandboxes._docker_engine import start_error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from docker import APIClient
 
     from hermes_run.sandboxes._docker_engine import Engine
@@ -29,10 +31,10 @@ _PUBLIC_RESOLVERS = ["8.8.8.8", "8.8.4.4"]
 class Network:
     """The network of a run's sandboxes that may use one, made when the first asks for it."""
 
-    def __init__(self, engine: Engine, ground: Ground, run: str, owner: str) -> None:
+    def __init__(self, engine: Engine, ground: Ground, run: str, owner: Mapping[str, str]) -> None:
         self._engine = engine
         self._ground = ground
-        self._labels = {config.RUN: run, config.OWNER: owner}
+        self._labels = {config.RUN: run, **owner}
         self._made: asyncio.Future[str] | None = None
 
     async def name(self) -> str:

@@ -15,6 +15,7 @@ import contextlib
 import fcntl
 import json
 import os
+import socket
 import tempfile
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,10 +24,11 @@ from hermes_run.core.keys import digest
 from hermes_run.sandboxes._removal import remove_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from hermes_run.core.contracts import SandboxRequest
 
+OWNER, PLACE = "hermes-run.owner", "hermes-run.place"
 _PREFIX = "hermes-run-"
 _IN_MEMORY = "/dev/shm"
 _RUN_FILE = "run"
@@ -158,6 +160,37 @@ def grounds() -> list[str]:
     return [
         f"{parent}/{name}" for parent in _parents() for name in os.listdir(parent) if name.startswith(mine)
     ]
+
+
+def owner() -> dict[str, str]:
+    """Labels for what is not on this machine's disk: whose it is, and where its run's lock can be looked at.
+
+    Where both are the same and the lock is not there, its runner is dead. One user's runs may not see each
+    other's locks: in another container of the same host, or with another folder for temporary files.
+    """
+    who = f"{socket.gethostname()}\x1f{os.getuid()}\x1f{_text('/etc/machine-id')}"
+    start = _text("/proc/sys/kernel/random/boot_id")
+    folder = os.stat(_parents()[0])
+    place = f"{folder.st_dev}\x1f{folder.st_ino}"
+    return {
+        OWNER: digest(who.encode())[:16],
+        PLACE: "-".join(digest(part.encode())[:16] for part in (start, place)),
+    }
+
+
+def is_of_earlier_start(labels: Mapping[str, str]) -> bool:
+    """Whether this user gave something the `labels` of `owner` before this machine was started anew."""
+    ours = owner()
+    theirs, here = (each.get(PLACE, "").partition("-")[0] for each in (labels, ours))
+    return labels.get(OWNER) == ours[OWNER] and theirs not in ("", here)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
 
 
 def leftover_folders(backend: str) -> list[Leftover]:

@@ -7,12 +7,9 @@ own streams, so that the daemon may be on another machine.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._docker_box import DockerBox
 from hermes_run.sandboxes._docker_config import what_is_missing
@@ -23,7 +20,7 @@ from hermes_run.sandboxes._docker_leftovers import remove as remove_leftover
 from hermes_run.sandboxes._docker_leftovers import sweep
 from hermes_run.sandboxes._docker_network import Network
 from hermes_run.sandboxes._ending import to_the_end
-from hermes_run.sandboxes._ground import Ground
+from hermes_run.sandboxes._ground import Ground, owner
 from hermes_run.sandboxes._images import ImageShelf
 
 if TYPE_CHECKING:
@@ -134,7 +131,7 @@ class DockerBackend:
 
     def leftovers(self) -> Sequence[Leftover]:
         """Containers, networks and locks of runs whose process is gone. Raises BackendMissing."""
-        return find_leftovers(self._engine, owner())
+        return find_leftovers(self._engine)
 
     def remove(self, leftover: Leftover) -> None:
         """Remove one of them. Raises BackendMissing."""
@@ -153,14 +150,3 @@ class DockerBackend:
     async def _remove_shared(self) -> None:
         if self._ground.path:
             await self._engine.run(self._ground.remove_now)
-
-
-def owner() -> str:
-    """This user on this machine: whose locks can be looked at here."""
-    who = f"{socket.gethostname()}\x1f{os.getuid()}"
-    try:
-        with open("/etc/machine-id", encoding="ascii") as file:
-            who += file.read()
-    except (OSError, ValueError):
-        pass
-    return digest(who.encode())[:16]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,7 +18,14 @@ from hermes_run.core.contracts import Leftover
 from hermes_run.core.keys import digest
 from hermes_run.errors import BackendMissing, SandboxError
 from hermes_run.sandboxes._ending import to_the_end
-from hermes_run.sandboxes._ground import Ground, grounds, leftover_folders, mark_of, remove_ground
+from hermes_run.sandboxes._ground import (
+    Ground,
+    grounds,
+    leftover_folders,
+    mark_of,
+    owner,
+    remove_ground,
+)
 from hermes_run.sandboxes._images import ImageShelf
 from hermes_run.sandboxes._modal_account import Account
 from hermes_run.sandboxes._modal_box import MISSING, MaybeAway, ModalBox
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 if find_spec("modal") is None:
     raise ModuleNotFoundError("No module named 'modal'", name="modal")
 
-RUN, KEY, ROW, MARK, OWNER = (f"hermes-run.{name}" for name in ("run", "key", "row", "mark", "owner"))
+RUN, KEY, ROW, MARK = (f"hermes-run.{name}" for name in ("run", "key", "row", "mark"))
 _NUMBER = "hermes-run.number"
 _MOST_LABEL = 200
 """Characters of a label that hold a run's name or a row's id."""
@@ -113,7 +119,7 @@ class ModalBackend:
             KEY: digest(request.key.encode())[:12],
             ROW: request.row_id,
             MARK: self._ground.mark,
-            OWNER: owner(),
+            **owner(),
             _NUMBER: str(self._number),
         }
         return {name: value[:_MOST_LABEL] for name, value in tags.items() if value}
@@ -141,7 +147,7 @@ class ModalBackend:
             tags.get(MARK, ""): Leftover(
                 run=tags.get(RUN, ""), what="modal sandboxes", handle=f"mark {tags.get(MARK, '')}"
             )
-            for tags in _ask_tags({OWNER: owner()})
+            for tags in _ask_tags(owner())
         }
         return [*folders, *(left for mark, left in found.items() if mark and mark not in known)]
 
@@ -170,18 +176,6 @@ class ModalBackend:
         await to_the_end(self._account.finish_late())
         if self._ground.path:
             await to_the_end(asyncio.to_thread(self._ground.remove_now))
-
-
-def owner() -> str:
-    """This user on this machine: whose locks can be looked at here.
-
-    Containers of one host have different names, or different memory for locks.
-    """
-    who = f"{socket.gethostname()}\x1f{os.getuid()}"
-    for path in ("/dev/shm", "/tmp"):
-        if os.path.isdir(path):
-            who += f"\x1f{os.stat(path).st_dev}"
-    return digest(who.encode())[:16]
 
 
 def _ask_tags(tags: dict[str, str]) -> list[dict[str, str]]:

@@ -24,7 +24,8 @@ from docker.errors import NotFound
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.errors import BackendMissing, SandboxError, ToolError
 from hermes_run.sandboxes import _docker_engine
-from hermes_run.sandboxes.docker import DockerBackend, owner
+from hermes_run.sandboxes._ground import PLACE, owner
+from hermes_run.sandboxes.docker import DockerBackend
 from hermes_run.spec.containers import find_address
 from hermes_run.spec.model import SandboxSettings, Settings
 from tests import images
@@ -352,7 +353,7 @@ def test_address_of_the_daemon_is_the_users_word_first() -> None:
 _DYING = """
 import asyncio, sys
 from hermes_run.core.contracts import SandboxRequest
-from hermes_run.sandboxes.docker import DockerBackend, owner
+from hermes_run.sandboxes.docker import DockerBackend
 from hermes_run.spec.model import Settings
 
 async def main():
@@ -401,9 +402,14 @@ def _container(labels: dict[str, str], command: str) -> Iterator[str]:
 
 def test_clean_takes_what_is_ours_and_dead_and_nothing_else() -> None:
     run = f"docker-run-{os.getpid()}"
-    dead = {"hermes-run.run": run, "hermes-run.mark": "0" * 16, "hermes-run.owner": owner()}
+    dead = {"hermes-run.run": run, "hermes-run.mark": "0" * 16, **owner()}
     foreign = dead | {"hermes-run.owner": "f" * 16}
+    start, _, place = owner()[PLACE].partition("-")
+    elsewhere = dead | {PLACE: f"{start}-{'f' * 16}"}
+    earlier = dead | {PLACE: f"{'f' * 16}-{place}"}
     with (
+        _container(elsewhere, "sleep 1000") as locked_elsewhere,
+        _container(earlier, "sleep 1000") as of_earlier_start,
         _container(dead, "sleep 1000") as mine,
         _container(foreign, "sleep 1000") as running_elsewhere,
         _container(foreign, "true") as ended_elsewhere,
@@ -412,13 +418,13 @@ def test_clean_takes_what_is_ours_and_dead_and_nothing_else() -> None:
         time.sleep(0.5)
         backend = DockerBackend("docker-run", Settings())
         left = [each for each in backend.leftovers() if each.run == run]
-        assert {each.handle.split()[-1] for each in left} == {mine, ended_elsewhere}
+        assert {each.handle.split()[-1] for each in left} == {mine, ended_elsewhere, of_earlier_start}
         assert all("docker container" in each.what for each in left)
         for each in left:
             backend.remove(each)
             backend.remove(each)
         assert [each for each in backend.leftovers() if each.run == run] == []
-        assert {each["Id"] for each in containers()} == {running_elsewhere, unlabelled}
+        assert {each["Id"] for each in containers()} == {running_elsewhere, locked_elsewhere, unlabelled}
         asyncio.run(backend.aclose())
 
 

@@ -16,8 +16,15 @@ import pytest
 
 from hermes_run.core.contracts import Leftover
 from hermes_run.runner.backends import leftovers_of
-from hermes_run.sandboxes import bubblewrap
-from hermes_run.sandboxes._ground import Ground, dead_grounds, remove_ground
+from hermes_run.sandboxes import _ground, bubblewrap
+from hermes_run.sandboxes._ground import (
+    OWNER,
+    Ground,
+    dead_grounds,
+    is_of_earlier_start,
+    owner,
+    remove_ground,
+)
 from hermes_run.sandboxes.local import LocalBackend
 from hermes_run.spec.model import Settings
 
@@ -93,3 +100,16 @@ def test_bwrap_that_lost_its_runner_in_its_start_is_killed_with_the_ground() -> 
         for process in waiting:
             assert process.stdin is not None
             process.stdin.close()
+
+
+def test_owners_of_one_place_are_equal_and_another_folder_for_locks_is_another_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = owner()
+    assert owner() == here
+    assert not is_of_earlier_start(here)
+    monkeypatch.setattr(_ground, "_IN_MEMORY", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    elsewhere = owner()
+    assert (elsewhere[OWNER] == here[OWNER], elsewhere == here) == (True, False)
+    assert not is_of_earlier_start(elsewhere)
