@@ -9,9 +9,11 @@ it too: a replay tells them in the same words, any other run asks again.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -20,6 +22,7 @@ from hermes_run.errors import EnvironmentStop
 from hermes_run.spec.keys_and_hosts import holds_key, looks_like_key, without_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _SECRET_WORD = re.compile(
@@ -39,70 +42,85 @@ class Cassette:
     def __init__(self, path: Path | None, *, replay_only: bool = False) -> None:
         self._path = path
         self.replay_only = replay_only
-        self._known: dict[str, dict[str, Any]] | None = None
+        self._known: dict[str, dict[str, Any]] = {}
         self._failures: dict[str, str] = {}
+        self._size = -1
+        self._read_to = 0  # up to here lines are whole
 
     def get(self, question: dict[str, Any]) -> dict[str, Any] | None:
         """The recorded answer to a question, or None."""
-        return self._entries().get(_name(question))
+        self._look()
+        return self._known.get(_name(question))
 
-    def put(self, question: dict[str, Any], answer: dict[str, Any]) -> None:
-        """Record an answer, at once and whole."""
+    def put(self, question: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
+        """Record an answer, at once and whole; what is on the cassette now.
+
+        That is another one where another process (a shard, say) was quicker.
+        """
         if self._path is None or self.replay_only:
-            return
+            return answer
         name = _name(question)
-        self._entries()[name] = answer
-        self._write({"question": json.loads(name), "answer": answer})
+        with self._writing() as file:
+            if name not in self._known:
+                self._known[name] = answer
+                _write(file, {"question": json.loads(name), "answer": answer})
+        return self._known[name]
 
     def failure(self, question: dict[str, Any]) -> str:
         """Why a question had no answer when it was recorded, or ""."""
-        self._entries()
+        self._look()
         return self._failures.get(_name(question), "")
 
     def put_failure(self, question: dict[str, Any], why: str) -> None:
         """Record that there was no answer, in the words that the model was told."""
-        if self._path is None or self.replay_only or self.failure(question) == why:
+        if self._path is None or self.replay_only:
             return
         name = _name(question)
-        self._failures[name] = why
-        self._write({"question": json.loads(name), "failure": why})
+        with self._writing() as file:
+            if self._failures.get(name) != why:
+                self._failures[name] = why
+                _write(file, {"question": json.loads(name), "failure": why})
 
-    def _write(self, entry: dict[str, Any]) -> None:
-        """Add a line, whatever a kill left at the end of the file. Raises EnvironmentStop."""
-        if self._path is None:
-            return
-        line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        """The file, locked, and all that is in it known. Raises EnvironmentStop."""
         try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            file = os.open(str(self._path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
-                size = os.fstat(file).st_size
-                if size and os.pread(file, 1, size - 1) != b"\n":
-                    line = b"\n" + line
-                while line:
-                    line = line[os.write(file, line) :]
+                with suppress(OSError):  # not every file system has locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                self._look()
+                yield file
             finally:
                 os.close(file)
         except OSError as error:
             raise self._unusable("written", error) from error
+
+    def _look(self) -> None:
+        """Read what is new. A replay reads once. Raises EnvironmentStop."""
+        if self._path is None or (self.replay_only and self._size >= 0):
+            return
+        try:
+            size = self._path.stat().st_size
+            if size == self._size:
+                return
+            with self._path.open("rb") as file:
+                file.seek(self._read_to)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._unusable("read", error) from error
+        for line in data.split(b"\n"):
+            self._take(line)
+        self._size = size
+        self._read_to += data.rfind(b"\n") + 1
 
     def _unusable(self, how: str, error: OSError) -> EnvironmentStop:
         return EnvironmentStop(
             f"the cassette {self._path} cannot be {how}: {error.strerror}; mend that, and run the same "
             "command again"
         )
-
-    def _entries(self) -> dict[str, dict[str, Any]]:
-        if self._known is None:
-            self._known = {}
-            try:
-                data = b"" if self._path is None else self._path.read_bytes()
-            except FileNotFoundError:
-                data = b""
-            except OSError as error:
-                raise self._unusable("read", error) from error
-            for line in data.split(b"\n"):
-                self._take(line)
-        return self._known
 
     def _take(self, line: bytes) -> None:
         """Take an entry; a line that a kill cut, or that is none, is passed over."""
@@ -116,8 +134,18 @@ class Cassette:
         name = _name(question)
         if isinstance(entry.get("failure"), str):
             self._failures[name] = entry["failure"]
-        elif self._known is not None and _is_answer(question.get("kind"), entry.get("answer")):
+        elif _is_answer(question.get("kind"), entry.get("answer")):
             self._known.setdefault(name, entry["answer"])
+
+
+def _write(file: int, entry: dict[str, Any]) -> None:
+    """Add a line, whatever a kill left at the end of the file."""
+    line = json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
+    size = os.fstat(file).st_size
+    if size and os.pread(file, 1, size - 1) != b"\n":
+        line = b"\n" + line
+    while line:
+        line = line[os.write(file, line) :]
 
 
 def _is_answer(kind: Any, answer: Any) -> bool:

@@ -219,7 +219,7 @@ class _Answers:
             raise
         finally:
             self._asking.pop(name, None)
-        self._cassette.put(question, answer)
+        answer = self._cassette.put(question, answer)
         self._kept[name] = answer
         self._size += len(repr(answer))
         while self._size > _MOST_CACHED_CHARS and len(self._kept) > 1:

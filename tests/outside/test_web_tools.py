@@ -17,6 +17,7 @@ from hermes_run.core.messages import ToolCall
 from hermes_run.core.task import PromptTask
 from hermes_run.errors import EnvironmentStop
 from hermes_run.outside import services
+from hermes_run.outside.cassette import Cassette
 from hermes_run.outside.outside import Outside
 from hermes_run.spec.model import (
     DatasetSpec,
@@ -395,6 +396,39 @@ ODD_LINES = [
     '{"question": QUESTION, "answer": 5}', '{"question": QUESTION, "answer": {"title": 3}}',
     '{"question": QUESTION, "answer": {"title": null, "content": "x"}}', '{"question": QUESTION, "failure": 5}',
 ]  # fmt: skip
+
+
+def test_two_runs_with_one_cassette_see_what_was_recorded_first(site: Site, tmp_path: Path) -> None:
+    site.page("/a", PAGE)
+    tape, hosts = tmp_path / "web.jsonl", [f"127.0.0.1:{site.port}"]
+    spec, read = spec_of(tmp_path, hosts, cassette=tape), {"urls": [f"{site.url}/a"]}
+
+    def other_page(handler: Handler) -> None:  # while it is fetched, the other run records its own
+        if not tape.exists():
+            site.page("/a", PAGE)
+            recorded.append(ask(spec, Settings(), "web_extract", **read))
+        handler.give(PAGE.replace(PARAGRAPH, "Another paragraph. " * 20).encode())
+
+    recorded: list[Any] = []
+    site.pages["/a"] = other_page
+    assert ask(spec, Settings(), "web_extract", **read) == recorded[0]
+    assert (
+        ask(spec_of(tmp_path, hosts, cassette=tape, replay_only=True), Settings(), "web_extract", **read)
+        == recorded[0]
+    )
+    assert len(tape.read_text().splitlines()) == 1
+
+
+def test_what_another_run_records_meanwhile_is_not_asked_again(site: Site, tmp_path: Path) -> None:
+    settings, tape = searxng(site, ROWS), tmp_path / "web.jsonl"
+    first, second = Cassette(tape), Cassette(tape)
+    question = {"kind": "search", "engine": "searxng", "query": "q", "limit": 5}
+    assert second.get(question) is None
+    first.put(question, {"hits": [["t", "u", "d"]]})
+    assert second.get(question) == {"hits": [["t", "u", "d"]]}
+    asked = len(site.requests)
+    found, _ = ask(spec_of(tmp_path, [], cassette=tape), settings, "web_search", query="q")
+    assert (found["data"]["web"][0]["title"], len(site.requests)) == ("t", asked)
 
 
 def test_lines_of_a_cassette_that_are_no_entries_are_passed_over(site: Site, tmp_path: Path) -> None:
