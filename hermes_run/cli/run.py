@@ -82,7 +82,7 @@ def main(words: Sequence[str], trouble: Trouble) -> int:
         say(as_json(plan) if arguments.json else _plan_text(plan))
         return 0
     report = _run(spec, settings, options, arguments, trouble)
-    _tell(report, spec, arguments, continuing(words))
+    _tell(report, spec, arguments, continuing(words), trouble)
     return report.exit_code
 
 
@@ -127,10 +127,11 @@ def _run(
 
 
 def _secrets(spec: Spec, settings: Settings, options: RunOptions) -> Iterator[str]:
-    """What must never be written: the keys that this run sends, what it gives to MCP servers."""
+    """What must never be written: the keys that this run sends, what it gives to MCP servers and proxies."""
     from hermes_run.spec.endpoint import read_key
     from hermes_run.spec.mcp import variables_of
     from hermes_run.spec.media import keys_of
+    from hermes_run.spec.proxy import proxy_passwords
 
     if options.api_key:
         yield options.api_key
@@ -138,6 +139,7 @@ def _secrets(spec: Spec, settings: Settings, options: RunOptions) -> Iterator[st
         with suppress(HermesRunError):
             yield from (value for value in variables_of(server).values() if len(value) >= _SHORTEST_SECRET)
     yield from keys_of(settings)
+    yield from proxy_passwords()
     with suppress(HermesRunError):  # a key that is missing is told by the run itself
         key = read_key(spec, settings, options.api_key)
         if key is not None:
@@ -157,7 +159,9 @@ def _observer(arguments: argparse.Namespace, on_planned: Callable[[Path], None])
     return progress.PlainLines(on_planned)
 
 
-def _tell(report: RunReport, spec: Spec, arguments: argparse.Namespace, command: str) -> None:
+def _tell(
+    report: RunReport, spec: Spec, arguments: argparse.Namespace, command: str, trouble: Trouble
+) -> None:
     if arguments.json:
         say(as_json(report.statistics))
     else:
@@ -165,7 +169,7 @@ def _tell(report: RunReport, spec: Spec, arguments: argparse.Namespace, command:
 
         display.show_summary(report.statistics, after=list(_after(report, spec, command)))
     if report.stopped:
-        complain(f"hermes-run: {report.stopped}")
+        complain(f"hermes-run: {trouble.redact(report.stopped)}")
 
 
 def _after(report: RunReport, spec: Spec, command: str) -> Iterator[tuple[str, str]]:

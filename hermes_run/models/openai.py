@@ -175,7 +175,8 @@ class OpenAIClient:
         text = str(cause) or type(cause).__name__
         _log.info("%s: %s", type(cause).__name__, self._masked(text))
         if isinstance(cause, self._unreached):
-            return Unusable(Verdict("retry", text, unreached=True))
+            via = f" through the proxy {_where(self.config.proxy)}" if self.config.proxy else ""
+            return Unusable(Verdict("retry", f"{text}{via}", unreached=True))
         if isinstance(cause, self._undecodable):
             return Unusable(Verdict("retry", "the reply cannot be decompressed"), UNKNOWN_USAGE)
         if isinstance(cause, self._silent):

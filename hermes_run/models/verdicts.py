@@ -5,7 +5,7 @@
 | 408, 409, 5xx, a drop, a time-out, a body that is no reply | `retry`, at the earliest after Retry-After |
 | 429; 402 with Retry-After | `cool_down`, for all rollouts together |
 | 413, 400 that says the context is too long | `context` |
-| 401, 403; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410 and 400 about what all rows share | `stop` |
+| 401, 403, 407; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410, 400 about what all rows share | `stop` |
 | 400 or 403 of a moderation | `fail` with the reason `filtered` |
 | 400 that says that the model wrote no call | `retry` with the reason `malformed_call` |
 | 402 that names an affordable length; 400 that wants another field for the length, or a stream | `adapt` |
@@ -239,6 +239,9 @@ def _judge_limits(status: int, said: Said, text: str, wait_s: float | None) -> V
     return Verdict("cool_down", text, wait_s=wait_s)
 
 
+_OF_THE_PROXY = "check the user and the password of the proxy in HTTPS_PROXY or HTTP_PROXY"
+
+
 def judge_inside(error: Any, secret: str = "") -> Verdict:
     """What an `error` inside of a 200 means (a stream is a 200 before it is known how it ends)."""
     said = read_value({"error": error}, json.dumps(error))
@@ -258,6 +261,8 @@ def judge_error(status: int, headers: Mapping[str, str], body: bytes, secret: st
         return Verdict("retry", text, wait_s=wait_s)
     if status in (402, 429):
         return _judge_limits(status, said, text, wait_s)
+    if status == 407:
+        return Verdict("stop", text, stop=CredentialsRefused, cure=_OF_THE_PROXY)
     if status == 401 or (status == 403 and not _is_moderation(said)):
         is_broke = status == 403 and _NO_CREDIT.search(said.known)
         return Verdict("stop", text, stop=OutOfCredit if is_broke else CredentialsRefused)

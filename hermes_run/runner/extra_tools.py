@@ -120,8 +120,8 @@ async def _sandbox_of(
 
 
 def _reach(spec: Spec, server: McpServer) -> Reach:
-    from hermes_run.spec.endpoint import proxy_for
     from hermes_run.spec.mcp import variables_of
+    from hermes_run.spec.proxy import proxy_for
     from hermes_run.tools.mcp_client import Reach
 
     folder = spec.sources[0].parent if spec.sources else Path.cwd()

@@ -34,6 +34,7 @@ from hermes_run.runner.preflight import check_artifacts, check_descriptors, chec
 from hermes_run.runner.resources import Resources, make_model, make_opening, make_outside
 from hermes_run.runner.signals import StopSignal
 from hermes_run.spec.endpoint import is_scripted, resolve
+from hermes_run.spec.proxy import proxy_passwords
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -170,7 +171,7 @@ async def open_resources(
                 budget=budget,
                 outside=outside,
                 extra=extra,
-                redact=make_redactor(secrets_of(spec, opened.settings, endpoint)),
+                redact=make_redactor([*secrets_of(spec, opened.settings, endpoint), *proxy_passwords()]),
                 opening=make_opening(spec),
             )
         finally:

@@ -207,7 +207,7 @@ class Attempt:
             duration_s=self._duration(),
             finished_at=now(),
             work=self.resources.work,
-            error=error,
+            error=self.resources.redact(error),
             usage=(rollout.usage if rollout else Usage()) + (usage or Usage()),
             toolsets=self.toolsets,
             api_calls=rollout.api_calls if rollout else 0,

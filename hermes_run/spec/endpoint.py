@@ -11,6 +11,7 @@ from hermes_run.errors import KeyMissing, SpecError
 from hermes_run.spec.dialects import TRAITS, level_for
 from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, parse_url
 from hermes_run.spec.portal import login_file, read_login
+from hermes_run.spec.proxy import proxy_for as proxy_for  # noqa: PLC0414 - others find it here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,16 +99,6 @@ def describe(spec: Spec, settings: Settings, api_key: Secret | None = None) -> E
     )
 
 
-def proxy_for(base_url: str) -> str:
-    """The proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name for a URL; "" for none, and on loopback."""
-    from urllib.request import getproxies_environment, proxy_bypass
-
-    address = parse_url(base_url)
-    if isinstance(address, str) or address.is_loopback or proxy_bypass(address.host):
-        return ""
-    return getproxies_environment().get(address.scheme, "")
-
-
 def resolve(spec: Spec, settings: Settings, api_key: str | None = None) -> Endpoint:
     """The endpoint of a spec with its key.
 
@@ -118,6 +109,7 @@ def resolve(spec: Spec, settings: Settings, api_key: str | None = None) -> Endpo
 
     Raises:
         KeyMissing: the variable is unset.
+        EndpointUnreachable: the proxy on the way there is none.
         SpecError: the key may not be sent to that host.
     """
     endpoint = describe(spec, settings, read_key(spec, settings, api_key))

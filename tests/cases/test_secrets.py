@@ -163,3 +163,32 @@ def test_a_key_in_a_spec_or_an_override_is_refused_and_not_repeated(lab: Lab, se
         assert result.code == 2
         assert secret not in result.out + result.err
     assert not server.requests
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, 4), (407, 4), (418, 1)])
+def test_the_password_of_a_proxy_is_a_secret_too(
+    lab: Lab, server: ModelServer, status: int, code: int
+) -> None:
+    """A proxy that refuses its password stops the run; what it repeats of it is masked."""
+    proxy = server.url.removesuffix("/v1").replace("://", f"://user:{quote(KEY, safe='')}@")
+    lab.use_server("http://model.example/v1")
+    lab.env |= {"HTTP_PROXY": proxy, "http_proxy": proxy, "NO_PROXY": "", "no_proxy": ""}
+    lab.write_prompts("a", "b")
+    server.respond = lambda _: fails(
+        status, f"odd: {KEY} {base64.b64encode(f'user:{KEY}'.encode()).decode()}"
+    )
+    result = lab.run()
+    assert result.code == code, result.err
+    assert ("password of the proxy" in result.err) == (status == 407)
+    assert_nowhere(lab, result)
+    assert server.requests[0].path == "http://model.example/v1/chat/completions"
+
+
+def test_a_proxy_that_is_none_is_told_before_anything_is_run(lab: Lab) -> None:
+    lab.use_server("http://model.example/v1")
+    lab.env |= {"HTTP_PROXY": "socks5://p:1", "http_proxy": "socks5://p:1", "NO_PROXY": "", "no_proxy": ""}
+    lab.write_prompts("a")
+    result = lab.run()
+    assert (result.code, "HTTP_PROXY names no HTTP proxy: socks5://p:1" in result.err) == (4, True), (
+        result.err
+    )

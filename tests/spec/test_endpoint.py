@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hermes_run.errors import KeyMissing, SpecError
-from hermes_run.spec.endpoint import proxy_for, read_key, resolve, warnings_of
+from hermes_run.spec.endpoint import read_key, resolve, warnings_of
 from hermes_run.spec.keys_and_hosts import Secret
 from hermes_run.spec.model import EndpointSetting, KeyPair, Settings
 from tests.spec.writing import REQUIRED, load, mistakes, write
@@ -203,27 +203,6 @@ def test_an_endpoint_that_is_not_there_says_why_and_where(folder: Path) -> None:
     ]
     settings = Settings(warnings=("./hermes.yaml is not read: git tracks it",))
     assert "(./hermes.yaml is not read: git tracks it)" in mistakes(folder, text, settings=settings)[0]
-
-
-@pytest.mark.parametrize(
-    ("url", "variables", "proxy"),
-    [
-        ("https://a.example/v1", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
-        ("https://a.example/v1", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": ".example"}, ""),
-        ("https://a.example/v1", {"HTTP_PROXY": "http://p:1"}, ""),
-        ("http://127.0.0.1:8000/v1", {"HTTP_PROXY": "http://p:1"}, ""),
-        ("http://[::1]:8000/v1", {"http_proxy": "http://p:1"}, ""),
-    ],
-)
-def test_a_proxy_of_the_environment_is_used_but_never_on_loopback(
-    monkeypatch: pytest.MonkeyPatch, url: str, variables: dict[str, str], proxy: str
-) -> None:
-    for name in ("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "ALL_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert proxy_for(url) == proxy
 
 
 PORTAL = EndpointSetting(base_url="https://inference-api.nousresearch.com/v1", login="portal", dialect="nous")
