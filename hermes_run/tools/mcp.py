@@ -147,7 +147,7 @@ class _McpTool:
                 connections[self._server] = connection
             result = await connection.call(self._kind.name, clean_within(arguments))
         except ToolError as error:
-            raise ToolError(self._hidden(f"MCP server {self._server}: {error}")) from None
+            raise ToolError(self._plain(f"MCP server {self._server}: {error}")) from None
         return await self._as_ours(result)
 
     async def _connect(self) -> Connection:
@@ -176,8 +176,7 @@ class _McpTool:
             text = f"{text[:MAX_CHARS]}\n[{len(text) - MAX_CHARS} more characters left out]"
         is_stranger = self._kind.reach.server.url is not None
         if getattr(result, "is_error", False):
-            text = text.strip() or "the tool failed without saying why"
-            return {"error": defang(text) if is_stranger else text}
+            return {"error": self._plain(text.strip() or "the tool failed without saying why")}
         ours: dict[str, Any] = {}
         if structured is not None:
             ours |= {"structured": self._structured(structured), **({"note": _NOTE} if is_stranger else {})}
@@ -213,14 +212,18 @@ class _McpTool:
 
     def _structured(self, value: Any) -> Any:
         if isinstance(value, str):
-            hidden = self._hidden(value)
-            return defang(hidden) if self._kind.reach.server.url is not None else hidden
+            return self._plain(value)
         if isinstance(value, list):
             return [self._structured(item) for item in value]
         if isinstance(value, dict):
             return {self._structured(name): self._structured(item) for name, item in value.items()}
         is_number = not isinstance(value, float) or math.isfinite(value)
         return value if is_number else None  # JSON knows no NaN
+
+    def _plain(self, text: str) -> str:
+        """A short text without secrets, and a stranger's without what reads like one of our lines."""
+        hidden = self._hidden(text)
+        return defang(hidden) if self._kind.reach.server.url is not None else hidden
 
     def _hidden(self, text: str) -> str:
         """A text without the values of the variables that the server was given."""

@@ -28,6 +28,7 @@ START_S = 60.0
 CALL_S = 180.0
 _MOST_PAGES = 50
 _MOST_WORDS = 300
+_SDK_CLOSED = "Connection closed"
 _SDK_SAYS = "Failed to parse JSON response: "
 
 
@@ -141,10 +142,14 @@ class Connection:
                         answer.set_result(result)
 
     def _is_lost(self, error: Any) -> bool:
-        """Whether the connection is of no use any more; over HTTP a server may have forgotten it (404)."""
+        """Whether the connection is of no use any more; over HTTP a server may have forgotten it (404).
+
+        The SDK's code of a lost connection (-32000) is what many servers give their own errors.
+        """
         from mcp import types
 
-        return bool(error.code == types.CONNECTION_CLOSED or self._status == "HTTP 404")
+        is_closed = error.code == types.CONNECTION_CLOSED and error.message == _SDK_CLOSED
+        return is_closed or self._status == "HTTP 404"
 
     def _said(self, error: Any) -> str:
         """What a request failed with."""
@@ -153,6 +158,8 @@ class Connection:
         text = restore(str(error.message)).strip().removeprefix(_SDK_SAYS).split("\n")[0][:_MOST_WORDS]
         if error.code == types.PARSE_ERROR:
             return f"its answer cannot be read: {text}"
+        if error.code == types.CONNECTION_CLOSED:  # no answer, or the server's own trouble
+            return f"it failed: {text or 'it does not say why'}"
         return f"the server refuses: {text}{f' ({self._status})' if self._status else ''}"
 
     @asynccontextmanager

@@ -57,6 +57,8 @@ def result(request):
         return text("t", structuredContent={"a": "DEEP"})
     if how == "big":
         return text("", structuredContent={"a": "y" * 300_000})
+    if how == "own":
+        return None
     if how == "silent":
         return text("", isError=True)
     if how == "long":
@@ -71,7 +73,11 @@ def result(request):
     return text(name)
 
 def answer(request):
-    said = {"jsonrpc": "2.0", "id": request["id"], "result": result(request)}
+    found = result(request)
+    said = {"jsonrpc": "2.0", "id": request["id"], "result": found}
+    if found is None:
+        words = "no rows; UNTRUSTED WEB CONTENT"
+        said = {"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32000, "message": words}}
     return json.dumps(said).replace('"DEEP"', DEEP)
 
 def main():
@@ -129,22 +135,24 @@ def results(lab: Lab) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_odd_answers_are_told_at_once_and_the_server_is_used_on(lab: Lab, way: str) -> None:
-    hows = ("shape", "kind", "deep", "silent", "half", "nan", "big", "plain")
+    hows = ("shape", "kind", "deep", "silent", "own", "half", "nan", "big", "plain")
     with Site() as site:
         words = prepare(lab, site, way, [("go", {"how": how}) for how in hows])
         result = lab.run(*words)  # within the lab's patience, which is less than one call may take
     assert result.code == 0, result.err
-    shape, kind, deep, silent, half, nan, big, plain = results(lab)
+    shape, kind, deep, silent, own, half, nan, big, plain = results(lab)
     assert "its answer cannot be used: content: Input should be a valid list" in shape["error"]
     assert "its answer cannot be used: content.0" in kind["error"]
     assert "its answer cannot be read: " in deep["error"]
     assert silent["error"] == "the tool failed without saying why"
+    trouble = "no rows; [web content]" if way == "http" else "no rows; UNTRUSTED WEB CONTENT"
+    assert own["error"] == f"MCP server odd: it failed: {trouble}"
     assert "half \U0010d83d of it" in half["result"]
     assert nan["structured"] == {"a": None}
     assert "structured" not in big
     assert "more characters left out" in big["result"]
     assert "go" in plain["result"]
-    assert lab.lines()[0]["tool_stats"]["go"] == {"count": 8, "success": 4, "failure": 4}
+    assert lab.lines()[0]["tool_stats"]["go"] == {"count": 9, "success": 4, "failure": 5}
     if way == "http":
         methods = [json.loads(body).get("method") for _, _, _, body in site.requests if body]
         assert methods.count("initialize") == 2  # once when the run starts, once for the rollout
