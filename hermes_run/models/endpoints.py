@@ -66,6 +66,7 @@ class Endpoint:
         self.rollouts = 0
         self.down_until = 0.0
         self._downs = 0
+        self._gone_since = 0.0
 
     def stop(self, verdict: Verdict) -> NoReturn:
         """Raise the error that stops the run, with the cure."""
@@ -102,6 +103,15 @@ class Endpoint:
             )
         raise ProviderError(f"{verdict.text} ({attempts} attempts)", reason=verdict.reason, usage=usage)
 
+    def stop_as_gone(self, verdict: Verdict, seconds: float) -> NoReturn:
+        """Raise what remains when it stays away."""
+        self.stop_with(
+            EndpointUnreachable(
+                f"{self.where} cannot be reached any more: {verdict.text}, for {seconds / 60:.0f} minutes."
+                " Cure: look at the server and the network, then run the same command again."
+            )
+        )
+
     def adapt(self, verdict: Verdict) -> None:
         """Send what follows as the endpoint wants it."""
         match verdict.adapt:
@@ -118,8 +128,19 @@ class Endpoint:
         """Whether it could be connected to, as far as is known."""
         return now >= self.down_until
 
+    def gone_for_s(self, now: float) -> float:
+        """For how long an endpoint that was there could not be connected to."""
+        return now - self._gone_since if self._gone_since else 0.0
+
+    def answered(self) -> None:
+        """Something came from it."""
+        self.was_reached = True
+        self._gone_since = 0.0
+
     def was_down(self, now: float) -> None:
         """It could not be connected to."""
+        if self.was_reached and not self._gone_since:
+            self._gone_since = now
         self.down_until = now + min(_DOWN_AT_MOST_S, _DOWN_S * 2 ** min(self._downs, 8))
         self._downs += 1
 
@@ -176,6 +197,11 @@ class Seat:
     def has_better(self) -> bool:
         """Whether another endpoint refuses nothing."""
         return any(each.gate.refused_for_s() == 0 for each in self._replicas.all)
+
+    def is_gone(self, now: float, seconds: float) -> bool:
+        """Whether no endpoint that was ever there could be connected to for so long."""
+        there = [each for each in self._replicas.all if each.was_reached]
+        return all(each.gone_for_s(now) >= seconds for each in there)
 
     def move(self) -> None:
         """Go on elsewhere: the endpoint failed."""

@@ -159,7 +159,7 @@ class OpenAIClient:
             ) from None
         except self._failures as error:
             raise self._unusable(error) from None
-        endpoint.was_reached = True
+        endpoint.answered()
         if has_hints(answer.raw_headers):
             for hint in read_hints(answer.headers):
                 endpoint.gate.hinted(hint, endpoint.tokens_per_call)

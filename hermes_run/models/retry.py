@@ -7,6 +7,8 @@
   refusals for 20 seconds they go on at another endpoint that has room; without one, 15 minutes stop the run.
 - What the endpoint wants to be sent otherwise is sent so, once for each thing, and uses up no attempt.
 - An endpoint that never answered and cannot be connected to, or answers with web pages, stops the run.
+- One that was there and cannot be connected to any more is waited for, which uses up no attempt; after five
+  minutes the run stops.
 
 What thrown-away replies were billed is part of the final reply's usage, or of the error's.
 """
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("hermes_run.models")
 
+_GONE = "gone"
+_GONE_STEPS = 5
+"""An endpoint that is gone is looked for every few seconds."""
 _BYTES_PER_TOKEN = 4.0
 _REPLY_TOKENS = 500.0
 """What a call is taken to need of `tokens_per_minute` before the first replies say more."""
@@ -50,6 +55,7 @@ class RetryPolicy(Struct, frozen=True):
         base_s, cap_s: the n-th wait is random between 0 and min(cap, base * 2**(n - 1)).
         move_s: nothing but refusals for rate for this long, and rollouts go on at another endpoint.
         give_up_s: the same where there is no other one stops the run.
+        gone_s: an endpoint that was there and cannot be connected to for this long stops the run.
     """
 
     attempts: int = 5
@@ -58,6 +64,7 @@ class RetryPolicy(Struct, frozen=True):
     cap_s: float = 30.0
     move_s: float = 20.0
     give_up_s: float = 900.0
+    gone_s: float = 300.0
 
 
 def backoff_s(policy: RetryPolicy, failures: int) -> float:
@@ -182,6 +189,8 @@ class Call:
 
     def _again(self, endpoint: Endpoint, verdict: Verdict) -> float:
         policy, reason = self._policy, verdict.reason
+        if verdict.unreached and endpoint.was_reached:
+            return self._wait_for(endpoint, verdict)
         self._failures[reason] += 1
         failures = self._failures[reason]
         if verdict.unreached:
@@ -193,3 +202,15 @@ class Call:
         wait_s = max(backoff_s(policy, failures), verdict.wait_s or 0.0)
         _log.info("%s: %s; again in %.1f s", endpoint.where, verdict.text, wait_s)
         return wait_s
+
+    def _wait_for(self, endpoint: Endpoint, verdict: Verdict) -> float:
+        """How long to wait for an endpoint that was there: it may be started anew."""
+        policy, now = self._policy, time.monotonic()
+        if not endpoint.gone_for_s(now):
+            _log.warning("%s cannot be reached: %s; its calls wait", endpoint.where, verdict.text)
+        endpoint.was_down(now)
+        if self._seat.is_gone(now, policy.gone_s):
+            endpoint.stop_as_gone(verdict, policy.gone_s)
+        self._seat.move()
+        self._failures[_GONE] += 1
+        return backoff_s(policy, min(self._failures[_GONE], _GONE_STEPS))

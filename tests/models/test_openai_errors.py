@@ -22,13 +22,13 @@ from hermes_run.errors import (
 )
 from hermes_run.models.config import ModelConfig
 from hermes_run.models.openai import OpenAIClient
+from hermes_run.models.retry import RetryPolicy
 from hermes_run.models.verdicts import UNKNOWN_USAGE
 from tests.models.conftest import QUICK, ask_once
-from tests.servers import Answer, fails, says
+from tests.servers import Answer, ModelServer, fails, says
 
 if TYPE_CHECKING:
     from tests.models.conftest import Ask
-    from tests.servers import ModelServer
 
 MALFORMED = says("", finish_reason="MALFORMED_FUNCTION_CALL")
 EMPTY = says(None)
@@ -256,6 +256,43 @@ def test_an_endpoint_that_was_never_reached_stops_the_run() -> None:
     url = f"http://127.0.0.1:{port}/v1"
     with pytest.raises(EndpointUnreachable, match=r"never reached: connection refused \(5 attempts\)"):
         ask_once(url, "hi")
+
+
+def test_an_endpoint_that_goes_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    """That uses up no attempt: the connection that it closed may take one, and there are two here."""
+
+    async def run() -> str:
+        with ModelServer() as first:
+            port = first.port
+            client = OpenAIClient(ModelConfig(name="m", base_url=first.url), RetryPolicy(attempts=2))
+            chat = client.start(PromptTask("k#0", 0, ""), [], [])
+            await chat.ask([User("one")])
+        asking = asyncio.ensure_future(chat.ask([User("two")]))
+        while "cannot be reached: connection refused; its calls wait" not in caplog.text:
+            await asyncio.sleep(0.01)
+            assert not asking.done()
+        with ModelServer(port):
+            reply = await asking
+            await client.aclose()
+        return reply.message.text
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == "ok"
+
+
+def test_an_endpoint_that_stays_away_stops_the_run() -> None:
+    async def run() -> None:
+        policy = RetryPolicy(base_s=0.001, cap_s=0.01, gone_s=0.2)
+        with ModelServer() as first:
+            client = OpenAIClient(ModelConfig(name="m", base_url=first.url), policy)
+            chat = client.start(PromptTask("k#0", 0, ""), [], [])
+            await chat.ask([User("one")])
+        try:
+            await chat.ask([User("two")])
+        finally:
+            await client.aclose()
+
+    with pytest.raises(EndpointUnreachable, match="cannot be reached any more: connection refused"):
+        asyncio.run(asyncio.wait_for(run(), 60))
 
 
 def test_a_host_that_does_not_exist_stops_the_run() -> None:
