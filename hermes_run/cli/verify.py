@@ -25,6 +25,7 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     path = run_path(arguments.run)
 
     from hermes_run.store import inspect, layout
+    from hermes_run.store.batches import batch_numbers
 
     if path.is_dir() and layout.is_locked(path):
         complain(f"warning: {path}: a run is going on there; checked as far as it is")
@@ -36,6 +37,7 @@ def main(words: Sequence[str], _trouble: Trouble) -> int:
     else:
         for damage in damages:
             complain(damage)
-        cure = f"; `{command_line('repair', path)}` mends what can be mended" if path.is_dir() else ""
+        is_whole_run = path.is_dir() and (batch_numbers(path) or (path / layout.JOURNAL).exists())
+        cure = f"; `{command_line('repair', path)}` mends what can be mended" if is_whole_run else ""
         complain(f"hermes-run: {path} is damaged{cure}")
     return 1 if damages else 0

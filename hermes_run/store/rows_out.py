@@ -148,7 +148,8 @@ def _made_again(
             yield row
     if lost:
         rows, stand = ("1 row", "stands") if lost == 1 else (f"{lost} rows", "stand")
-        where = f"{stand} in {dataset}" if dataset is not None else "can be found (the run's dataset is gone)"
+        gone = "the run's dataset is gone" if part.spec.get("dataset") else "no spec here names the dataset"
+        where = f"{stand} in {dataset}" if dataset is not None else f"can be found ({gone})"
         raise UsageError(
             f"{rows} of what was chosen neither {where} nor can be made again from the records (a failed "
             "rollout has no record, and a record holds no image, cwd, setup or files of its row); name the "

@@ -41,6 +41,8 @@ def verify(run: Path) -> list[str]:
     journal = run / layout.JOURNAL
     if not journal.exists():
         refuse_foreign(run)
+        if not batch_numbers(run):
+            return [f"{journal}: missing, without batch files to rebuild it from (a clone has none)"]
         return [f"{journal}: missing; rebuild it: {command_line('repair', run)}"]
     found = damages_of(run, is_going_on=layout.is_locked(run))
     if found and layout.is_locked(run):  # it may have begun meanwhile

@@ -7,12 +7,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.flow.lab import Lab
+from tests.flow.lab import Lab
 
 TAPE = {
     "conversations": [
@@ -91,3 +89,13 @@ def test_git_shows_a_manifest_with_conflict_markers_too(repository: Lab) -> None
     path = Path(repository.folder / MANIFEST)
     path.write_text("<<<<<<< ours\n" + path.read_text())
     assert "\n+<<<<<<< ours\n" in git(repository, "diff", "--", MANIFEST)
+
+
+def test_a_clone_has_no_trajectories_and_no_repair_is_promised_there(repository: Lab) -> None:
+    git(repository, "clone", "-q", ".", "clone")
+    clone = Lab(repository.folder / "clone", dict(repository.spec))
+    assert clone.call("status", "data/r", "--json").json()["pending"] is None
+    told = clone.call("verify", "data/r")
+    assert told.code == 1
+    assert "missing, without batch files to rebuild it from (a clone has none)" in told.err
+    assert "repair" not in told.err

@@ -272,7 +272,7 @@ def test_rows_are_made_again_from_records_where_these_hold_all_of_them(lab: Lab,
 def test_rows_that_cannot_be_had_again_are_told_with_the_cure(lab: Lab) -> None:
     words = ("select", "data/r/manifest.jsonl", "--status", "failed", "--rows", "x.jsonl")
     told = done(lab, *words, code=2)
-    assert "2 rows of what was chosen neither can be found (the run's dataset is gone)" in told
+    assert "2 rows of what was chosen neither can be found (no spec here names the dataset)" in told
     assert "--dataset FILE" in told
     assert not (lab.folder / "x.jsonl").exists()
     assert done(lab, *words, "--dataset", "data.jsonl")["rows"] == 2
