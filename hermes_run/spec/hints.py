@@ -134,6 +134,8 @@ class _Hints:
 
     def _of_subscript(self, name: str, inner: Sequence[ast.expr]) -> dict[str, Any]:
         whole = f"{name or 'that'}[{', '.join(map(ast.unparse, inner))}]"
+        if not inner and name not in ("tuple", "Tuple"):
+            raise NoSchema(whole)
         if name == "Literal":
             return _of_literal(inner, whole)
         if name == "Annotated":
@@ -154,8 +156,8 @@ class _Hints:
         if is_open:
             return {"type": "array", "items": self.schema(inner[0])}
         parts = [self.schema(each) for each in inner]
-        same = all(part == parts[0] for part in parts)
-        items = parts[0] if same else _any_of(parts)
+        different = [part for at, part in enumerate(parts) if part not in parts[:at]]
+        items = _any_of(different) if len(different) > 1 else (different or [{}])[0]
         return {"type": "array", "items": items, "minItems": len(parts), "maxItems": len(parts)}
 
 
@@ -180,8 +182,10 @@ def _fields(node: ast.ClassDef) -> Iterator[tuple[str, ast.expr, bool]]:
             hint = hint.slice
         has_default = each.value is not None
         if isinstance(each.value, ast.Call) and _last_name(each.value.func) == "field":
-            words = {word.arg for word in each.value.keywords}
-            has_default = bool(words & {"default", "default_factory"})
+            words = {word.arg: word.value for word in each.value.keywords}
+            if "init" in words and _is_false(words["init"]):
+                continue  # nothing that is given
+            has_default = not words.keys().isdisjoint({"default", "default_factory"})
         yield each.target.id, hint, has_default or name == "NotRequired"
 
 

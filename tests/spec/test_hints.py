@@ -37,6 +37,7 @@ class Place:
     city: str
     colours: list[Colour] = field(default_factory=list)
     days: int = field()
+    found: int = field(init=False, default=0)
     kind: ClassVar[str] = "x"
 
 class Row(TypedDict):
@@ -73,6 +74,7 @@ SCHEMAS: dict[str, Any] = {
     "t.Sequence[str]": {"type": "array", "items": TEXT},
     "t.Mapping[str, int]": {"type": "object", "additionalProperties": WHOLE},
     "tuple[int, ...]": {"type": "array", "items": WHOLE},
+    "tuple[()]": {"type": "array", "items": {}, "minItems": 0, "maxItems": 0},
     "tuple[int, int]": {"type": "array", "items": WHOLE, "minItems": 2, "maxItems": 2},
     "tuple[int, str]": {
         "type": "array",
@@ -101,7 +103,11 @@ def test_fields_of_typed_dicts_may_be_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "hint", ["Odd", "Tree", "Plain", "Unknown", "number", "set[str]", "bytes", "dict[int, str]"]
+    "hint",
+    [
+        *("Odd", "Tree", "Plain", "Unknown", "number", "set[str]", "bytes", "dict[int, str]"),
+        *("list[()]", "t.Annotated[()]", "t.Union[()]", "t.Literal[()]"),
+    ],
 )
 def test_what_has_no_schema_is_refused(hint: str) -> None:
     with pytest.raises(NoSchema):
