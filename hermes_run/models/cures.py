@@ -7,6 +7,7 @@ import re
 _OTHERWISE = "correct the spec"
 _WHERE = "check model.name and model.base_url (the address of an API often ends with /v1)"
 _BY_FIELD = (
+    (r"http request .{0,20}https (port|server)", "write https:// in model.base_url"),
     (
         r"prefill|(last|final) (message|role)|end with (a )?user|continue_final_message",
         "this model wants a user's message last: change agent.prefill_messages_file, or choose another model",

@@ -372,7 +372,12 @@ class DirectTransport(httpx2.AsyncBaseTransport):
 
     def _context(self) -> ssl.SSLContext:
         if self._ssl_context is None:
-            self._ssl_context = httpx2.create_ssl_context()
+            try:
+                self._ssl_context = httpx2.create_ssl_context()
+            except OSError:  # SSLError, too
+                raise httpx2.ConnectError(
+                    "the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read"
+                ) from None
             self._ssl_context.set_alpn_protocols(["http/1.1"])
         return self._ssl_context
 

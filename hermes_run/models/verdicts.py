@@ -142,6 +142,7 @@ _WANTS_STREAM = re.compile(
     r"|stream.{0,20}(is required|must be (set to )?true|should be (set to )?true)"
     r"|non-stream\w*.{0,40}not (supported|allowed)"
 )
+_WANTS_TLS = re.compile(r"http request .{0,20}https (port|server)")
 _PREFILL = re.compile(r"prefill|(last|final) (message|role)|end with (a )?user|continue_final_message")
 _OF_ONE_ROW = re.compile(
     r"tool[ _]calls?\b|tool[ _]result|tool message|role '?\"?tool|(?<!request )arguments|messages?[\[.]\d"
@@ -167,7 +168,7 @@ def _is_moderation(said: Said) -> bool:
 def _is_shared(said: Said) -> bool:
     """Whether a 400 is about something that every row's request holds alike."""
     message = said.heard
-    if _PREFILL.search(message):
+    if _PREFILL.search(message) or _WANTS_TLS.search(message):
         return True
     if said.field:
         return not said.field.startswith(("messages", "message", "input"))

@@ -223,6 +223,14 @@ def test_a_certificate_that_nobody_vouches_for_is_refused() -> None:
         asyncio.run(over_tls(1, None))
 
 
+def test_certificates_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "odd").write_text("no certificate")
+    for name in ("nowhere", "odd"):
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / name))
+        with pytest.raises(httpx2.ConnectError, match="SSL_CERT_FILE or SSL_CERT_DIR"):
+            asyncio.run(over_tls(1, None))
+
+
 def test_a_compressed_reply_is_read(server: ModelServer, ask: Ask) -> None:
     body = gzip.compress(says("fine").body)
     server.script("[a]", Answer(body=body, headers={"Content-Encoding": "gzip"}))

@@ -253,6 +253,8 @@ def test_an_error_inside_a_reply_is_tried_again_unless_that_cannot_help(error: o
     [
         (400, "This model does not support assistant message prefill.", "agent.prefill_messages_file"),
         (400, "m does not support tools", "choose a model that calls tools"),
+        (400, "The plain HTTP request was sent to HTTPS port", "https:// in model.base_url"),
+        (400, "Client sent an HTTP request to an HTTPS server.", "https:// in model.base_url"),
         (407, "Proxy Authentication Required", "of the proxy in HTTPS_PROXY"),
         (404, "No endpoints found that support tool use.", "choose a model that calls tools"),
         (404, "The model `m` does not exist", "model.name"),
