@@ -15,12 +15,16 @@ from typing import Any
 from hermes_run.errors import SandboxError
 from hermes_run.sandboxes._ending import to_the_end
 from hermes_run.sandboxes._images import FetchLater
+from hermes_run.sandboxes._processes import process_table
 from hermes_run.sandboxes._registry import LoginNeeded, no_such_image, too_many, unreachable
 from hermes_run.sandboxes._removal import remove_tree
 
 _LONGEST_BUILD_S = 3600.0
+_STALL_S = 180.0
+"""How long a build may neither read nor write anything: its registry has stopped to send."""
 _LONGEST_LOOK_S = 60.0
 _MOST_SAID = 20_000
+_STALLED = "hermes-run: nothing comes any more"
 _LONGEST_LINE = 300
 _UNREACHABLE = re.compile(
     r"connection refused|connection reset|no such host|i/o timeout|TLS handshake|unexpected EOF"
@@ -95,21 +99,52 @@ async def configuration(binary: str, sif: str) -> tuple[str, tuple[str, ...]]:
 
 
 async def _run(command: list[str], longest_s: float) -> tuple[int, str]:
-    """Run it and tell its status and the last of what it said; killed with its children when given up."""
+    """Run it and tell its status and the last of what it said; killed with its children when given up.
+
+    It is given up after `longest_s`, or when it stands still.
+    """
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, start_new_session=True
     )
-    said = b""
     assert process.stdout is not None  # noqa: S101 - it was asked for
+    reading = asyncio.ensure_future(_last_words(process.stdout))
+    loop = asyncio.get_running_loop()
+    until = loop.time() + longest_s
+    moved: int | None = None
     try:
-        async with asyncio.timeout(longest_s):
-            while data := await process.stdout.read(1 << 16):
-                said = (said + data)[-_MOST_SAID:]
-            return await process.wait(), said.decode("utf-8", "replace")
-    except TimeoutError:
-        return -1, f"not done after {longest_s:g} s"
+        while not reading.done():
+            await asyncio.wait([reading], timeout=min(_STALL_S, until - loop.time()))
+            before, moved = moved, _moved(process.pid)
+            if not reading.done() and loop.time() >= until:
+                return -1, f"not done after {longest_s:g} s"
+            if not reading.done() and moved is not None and moved == before:
+                return -1, _STALLED
+        return await process.wait(), reading.result().decode("utf-8", "replace")
     finally:
+        reading.cancel()
         await to_the_end(_end(process))
+
+
+async def _last_words(stream: asyncio.StreamReader) -> bytes:
+    said = b""
+    while data := await stream.read(1 << 16):
+        said = (said + data)[-_MOST_SAID:]
+    return said
+
+
+def _moved(session: int) -> int | None:
+    """Bytes that the processes of a session have read and written; None where that cannot be told."""
+    total = 0
+    for pid in process_table():
+        try:
+            if os.getsid(pid) == session:
+                with open(f"/proc/{pid}/io", "rb") as file:
+                    total += sum(int(line.split()[1]) for line in file.read().splitlines()[:2])
+        except ProcessLookupError:
+            continue
+        except OSError:
+            return None
+    return total
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -121,6 +156,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 def _trouble(said: str, image: str) -> Exception:
     """The error behind a build that failed. Deterministic: no paths, addresses or digests of the moment."""
+    if said == _STALLED:
+        return FetchLater(unreachable(image, "nothing comes any more"))
     if _LIMITED.search(said):
         return FetchLater(too_many(image))
     if _UNREACHABLE.search(said):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_BIG = 100_000
 INDEX = "application/vnd.oci.image.index.v1+json"
 
 
@@ -31,6 +32,7 @@ class SmallRegistry:
         refusals: statuses that requests for manifests get first, in order.
         login: `user:password` that it wants, or "".
         delay_s: how long each answer takes.
+        until: when set, half of a big blob is sent, and the rest after this.
     """
 
     def __init__(self) -> None:
@@ -39,6 +41,7 @@ class SmallRegistry:
         self.refusals: list[int] = []
         self.login = ""
         self.delay_s = 0.0
+        self.until: threading.Event | None = None
         self._manifests: dict[str, tuple[str, bytes]] = {}
         self._blobs: dict[str, bytes] = {}
 
@@ -135,6 +138,10 @@ def small_registry() -> Iterator[SmallRegistry]:
                 self.send_header(name, value)
             self.end_headers()
             if self.command != "HEAD":
+                if registry.until is not None and "/blobs/" in self.path and len(body) > _BIG:
+                    self.wfile.write(body[: len(body) // 2])
+                    registry.until.wait(60)
+                    body = body[len(body) // 2 :]
                 self.wfile.write(body)
 
         do_HEAD = do_GET  # noqa: N815 - the base's name

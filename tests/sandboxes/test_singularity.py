@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import pytest
 
 from hermes_run.core.contracts import SandboxRequest
 from hermes_run.errors import BackendMissing, SandboxError
-from hermes_run.sandboxes import _images
+from hermes_run.sandboxes import _images, _singularity_build
 from hermes_run.sandboxes._singularity_machine import find_binary
 from hermes_run.sandboxes.singularity import SingularityBackend
 from hermes_run.spec.model import SandboxSettings, Settings
@@ -171,6 +172,23 @@ async def digest_of(backend: SingularityBackend, image: str) -> str:
 def test_a_busy_registry_is_asked_again(tmp_path: Path, registry: SmallRegistry) -> None:
     registry.put("box:1", small_root(has_bash=False))
     registry.refusals = [429, 503]
+    assert with_backend(tmp_path, lambda backend: said(backend, f"{registry.host}/box:1")) == "up\n"
+
+
+def test_a_registry_that_stops_in_the_middle_is_given_up(
+    tmp_path: Path, registry: SmallRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.put("box:1", small_root(has_bash=False))
+    registry.until = threading.Event()
+    monkeypatch.setattr(_images, "_TRIES", 1)
+    monkeypatch.setattr(_singularity_build, "_STALL_S", 1.0)
+    try:
+        with pytest.raises(SandboxError, match="nothing comes any more") as caught:
+            with_backend(tmp_path, lambda backend: said(backend, f"{registry.host}/box:1"))
+    finally:
+        registry.until.set()
+    assert caught.value.reason == "image"
+    monkeypatch.setattr(_singularity_build, "_STALL_S", 180.0)
     assert with_backend(tmp_path, lambda backend: said(backend, f"{registry.host}/box:1")) == "up\n"
 
 
