@@ -145,7 +145,7 @@ class Media:
         return (await self._download(url, max_bytes=MOST_BYTES)).body
 
     async def _json(self, source: MediaSource, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        content = json_object(await self._ask(source, method, path, body))
+        content = json_object(await self._ask(source, method, path, body), source.key)
         if content is None:
             raise MediaFailed(f"{source.name} gave no JSON object", "bad_answer", _usage(None, source))
         return content
@@ -220,12 +220,10 @@ def _check(answer: httpx2.Response, source: MediaSource) -> None:
 
 def _error_text(answer: httpx2.Response, source: MediaSource) -> str:
     """What an error says, short and without the key."""
-    error = (json_object(answer) or {}).get("error")
+    error = (json_object(answer, source.key) or {}).get("error")
     text = error.get("message") if isinstance(error, dict) else error
     if not isinstance(text, str) or not text.strip():
         return ""
-    if source.key is not None:
-        text = text.replace(source.key.reveal(), "[key]")
     return f": {text.strip()[:300]}"
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx2
 
+    from hermes_run.spec.keys_and_hosts import Secret
+
 MOST_BYTES = 40 * 2**20
 WAIT_S = 1.0
 """Before a service is asked again that says nothing of it."""
@@ -45,10 +47,14 @@ def _sendable(value: Any) -> Any:
     return value
 
 
-def json_object(answer: httpx2.Response) -> dict[str, Any] | None:
-    """The JSON object of an answer; None when it is none, or nested too deeply."""
+def json_object(answer: httpx2.Response, key: Secret | None = None) -> dict[str, Any] | None:
+    """The JSON object of an answer; None when it is none, or nested too deeply.
+
+    An answer that shows the key that it was asked with goes on without it: onto the cassette, too.
+    """
+    data = answer.content if key is None else answer.content.replace(key.reveal().encode(), b"[key]")
     try:
-        content = json.loads(answer.content)
+        content = json.loads(data)
     except (ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None

@@ -45,8 +45,9 @@ def secrets_of(spec: Spec, settings: Settings, endpoint: Endpoint | None) -> Ite
     """What no tool's result may hold: code on the host, and in a server, could show it."""
     from hermes_run.spec.mcp import variables_of
     from hermes_run.spec.media import keys_of
+    from hermes_run.spec.web import keys_of_engines, with_pins
 
-    found = [*keys_of(settings)]
+    found = [*keys_of(settings), *keys_of_engines(with_pins(spec, settings))]
     if endpoint is not None and endpoint.api_key is not None:
         found.append(endpoint.api_key.reveal())
     for server in spec.tools.mcp:

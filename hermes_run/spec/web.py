@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hermes_run.spec.keys_and_hosts import Address, Secret, may_send, pair_to_add, parse_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from hermes_run.spec.model import Settings, Spec
 
@@ -107,6 +107,14 @@ def _with_key(engine: Engine, address: Address, settings: Settings) -> Engine | 
     if not (value.isascii() and value.isprintable() and " " not in value):
         return f"the key in {variable} holds a space, a line break or a letter that is not ASCII"
     return replace(engine, key=Secret(value) if value else None)
+
+
+def keys_of_engines(settings: Settings) -> Iterator[str]:
+    """The keys that are sent to those who search and read for this run."""
+    for name in sorted({search_name(settings), extract_name(settings)} & ENGINES.keys()):
+        found = find_engine(name, settings)
+        if isinstance(found, Engine) and found.key is not None:
+            yield found.key.reveal()
 
 
 def why_no_search(settings: Settings) -> str:

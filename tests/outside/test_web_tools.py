@@ -19,6 +19,7 @@ from hermes_run.errors import EnvironmentStop
 from hermes_run.outside import services
 from hermes_run.outside.cassette import Cassette
 from hermes_run.outside.outside import Outside
+from hermes_run.runner.extra_tools import secrets_of
 from hermes_run.spec.model import (
     DatasetSpec,
     Distribution,
@@ -204,6 +205,22 @@ def test_odd_answers_of_an_engine_are_errors_that_help(
         )
         result, failed = ask(spec_of(tmp_path, []), settings, "web_search", query="q")
         assert (failed, said in result["error"]) == (True, True), result
+
+
+def test_key_that_an_engine_shows_is_in_no_result_and_on_no_cassette(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "tvly-" + "Abcd1234Efgh5678Ijkl"
+    monkeypatch.setenv("TAVILY_API_KEY", key)
+    rows = [{"title": f"for {key}", "url": f"https://a.example/?k={key}", "content": "c"}]
+    site.page("/search", json.dumps({"results": rows}), kind="application/json")
+    settings = Settings(web={"search": "tavily", "urls": {"tavily": site.url}})
+    spec = spec_of(tmp_path, [], cassette=tmp_path / "web.jsonl")
+    result, failed = ask(spec, settings, "web_search", query="q")
+    assert (failed, result["data"]["web"][0]["title"]) == (False, "for [key]")
+    assert key in str(site.requests[0])
+    assert key not in json.dumps(result) + (tmp_path / "web.jsonl").read_text()
+    assert list(secrets_of(spec, settings, None)) == [key]
 
 
 def test_busy_engine_is_asked_again(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ class Client:
             raise ToolError(f"{name} is busy (HTTP 429); go on without it, or try again later")
         if not 200 <= status < 300:
             raise ToolError(f"{name} answers HTTP {status}; try another query, or go on without it")
-        content = services.json_object(answer)
+        content = services.json_object(answer, self.engine.key)
         if content is None:
             raise ToolError(f"{name} gave no JSON object; its address may be that of something else")
         return content
