@@ -122,7 +122,7 @@ class Union:
     def _pick(self, group: list[Candidate]) -> Candidate:
         self.overlaps += 1
         if all(each[2] == group[0][2] for each in group):
-            return self._pick_of_equal(group)
+            return next((each for each in group if self._parts[each[1]].has_line(each[0])), group[0])
         entries = {line: entry_of(line, self._parts[number].path) for _, number, line in group}
         self._note_conflict(group, entries)
         if self._policy == "first":
@@ -130,13 +130,6 @@ class Union:
         if self._policy == "last":
             return group[-1]
         return min(group, key=lambda each: self._rank(each, entries[each[2]]))
-
-    def _pick_of_equal(self, group: list[Candidate]) -> Candidate:
-        """One whose trajectory is at hand, and of several that of a run which paid for it itself."""
-        here = [each for each in group if self._parts[each[1]].has_line(each[0])]
-        if len(here) < 2:
-            return (here or group)[0]
-        return next((each for each in here if not self._parts[each[1]].is_taken_over(each[0])), here[0])
 
     def _rank(self, candidate: Candidate, entry: Entry) -> tuple[int, bool, bytes]:
         packed, number, _ = candidate

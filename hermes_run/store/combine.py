@@ -106,12 +106,13 @@ def _put_together(
     chosen: Iterable[tuple[Candidate, bytes]],
     plan: Callable[[Gathered], UnionPlan],
     take_rows: Callable[[Iterable[bytes]], dict[str, Any]] | None = None,
+    payers: Sequence[Part] | None = None,
 ) -> dict[str, Any]:
     about = about_parts(parts)
     found: dict[str, Any] = {}
     with assembling(out, about) as new:
         with tempfile.TemporaryFile(dir=new.folder) as spool:
-            gathered = Gathered(parts, spool)
+            gathered = Gathered(parts, spool, payers)
             gathered.take(chosen)
             keys = list(gathered.index)
             gathered.write(new, plan(gathered))
@@ -154,7 +155,7 @@ def _renumbered(parts: Sequence[Part], out: Path) -> dict[str, Any]:
             planned[content] = max(count, samples.widths.get(content, 0))
         return union_plan(parts, rows, planned, renumber=True)
 
-    return _put_together(parts, out, samples.chosen(), plan) | {"policy": "renumber"}
+    return _put_together(parts, out, samples.chosen(), plan, payers=()) | {"policy": "renumber"}
 
 
 def _as_they_are(chosen: Iterable[Candidate]) -> Iterator[tuple[Candidate, bytes]]:

@@ -11,7 +11,7 @@ from hermes_run.core.text import command_line
 from hermes_run.dataset.plan import equal_rows, planned_keys
 from hermes_run.errors import UsageError
 from hermes_run.store.batches import batch_path
-from hermes_run.store.entry import Entry, JournalLine, decode_entry, encode
+from hermes_run.store.entry import REUSED, ROLLOUT, Entry, JournalLine, decode_entry, encode
 from hermes_run.store.rawlines import entry_of
 
 if TYPE_CHECKING:
@@ -35,10 +35,16 @@ class Gathered:
         index: packed key -> number of its part and its old ordinal; or, of a manifest alone,
             -1 - (where its line is in the spool).
         taken: how many entries of each part were chosen.
+
+    Of `payers` (all parts, unless told otherwise) no two give an entry for one key: what one of them took
+    over (`reuse`) counts as paid where another one has paid for it.
     """
 
-    def __init__(self, parts: Sequence[Part], spool: IO[bytes] | None) -> None:
+    def __init__(
+        self, parts: Sequence[Part], spool: IO[bytes] | None, payers: Sequence[Part] | None = None
+    ) -> None:
         self._parts = parts
+        self._payers = parts if payers is None else payers
         self._spool = spool
         self.index: dict[bytes, int] = {}
         self.taken = [0] * len(parts)
@@ -82,7 +88,10 @@ class Gathered:
             self._spool.seek(-1 - where)
             return bare_line(decode_entry(self._spool.readline())), b"", None
         part, ordinal = self._parts[where >> _ORDINAL_BITS], where & (1 << _ORDINAL_BITS) - 1
-        line = find(part, packed[:_CONTENT_BYTES] + ordinal.to_bytes(4, "big"))
+        old = packed[:_CONTENT_BYTES] + ordinal.to_bytes(4, "big")
+        line = find(part, old)
+        if line.source == REUSED and any(each.has_paid(old, line.hash) for each in self._payers):
+            line = msgspec.structs.replace(line, source=ROLLOUT)
         return msgspec.structs.replace(line, key=unpack_key(packed)), read_text(part, line), part.path
 
 

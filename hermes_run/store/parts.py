@@ -74,10 +74,10 @@ class Part:
         """Whether the trajectory of a packed key is in this directory."""
         return self.view is not None and not self.view.fold.is_line_elsewhere(key)
 
-    def is_taken_over(self, key: bytes) -> bool:
-        """Whether the rollout of a packed key was paid for by another run (`reuse`)."""
+    def has_paid(self, key: bytes, content: str) -> bool:
+        """Whether this run itself paid for the trajectory with this hash that it has of a packed key."""
         line = self.view.find(key) if self.view is not None else None
-        return line is not None and line.source == REUSED
+        return line is not None and line.source != REUSED and line.hash == content
 
     @property
     def remembered(self) -> dict[str, Any]:

@@ -115,6 +115,9 @@ def test_a_merge_with_the_run_that_paid_counts_it_once_whichever_stands_first(
         assert merged.code == 0, merged.err
         spent.append(lab.call("stats", out, "--json").json()["spent"])
     assert [each["prompt_tokens"] for each in spent] == [6 * 2 * 10] * 2
+    side_by_side = lab.call("merge", "data/second", "data/r", "-o", "data/both", "--renumber")
+    assert side_by_side.code == 0, side_by_side.err
+    assert lab.call("stats", "data/both", "--json").json()["spent"] == spent[0]
 
 
 def test_what_was_taken_over_and_judged_again_is_still_another_run_s_to_pay(
@@ -131,3 +134,5 @@ def test_what_was_taken_over_and_judged_again_is_still_another_run_s_to_pay(
     assert other.statuses() == {"completed": 1}
     assert lab.call("select", "data/second", "--status", "completed", "-o", "data/chosen").code == 0
     assert lab.call("stats", "data/chosen", "--json").json()["spent"]["calls"] == 0
+    assert lab.call("merge", "data/second", "data/r", "-o", "data/both").code == 0
+    assert lab.call("stats", "data/both", "--json").json()["spent"]["calls"] == 1
