@@ -97,8 +97,11 @@ def read_command(words: Sequence[str]) -> OldCommand:
 
     Raises UsageError when it is one text with a quote that is never closed.
     """
-    rest = [word for word in _split(words) if word.strip("\\\n ")]
+    chosen, others = _split(words)
+    rest = [word for word in chosen if word.strip("\\\n ")]
     found = OldCommand()
+    for other in others:
+        _note_other(other, found)
     _skip_program(rest, found)
     if len(words) == 1:
         _cut_shell(rest, found)
@@ -155,13 +158,13 @@ def _cut_shell(rest: list[str], found: OldCommand) -> None:
             del rest[place + 1 :]
 
 
-def _split(words: Sequence[str]) -> list[str]:
-    """One quoted text is split as a shell would; of several commands, the one that calls the program."""
+def _split(words: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """One quoted text is split as a shell would: the first command that calls the program, and the others."""
     if len(words) != 1 or not any(c.isspace() for c in words[0]):
-        return list(words)
+        return list(words), []
     commands: list[list[str]] = []
     begun = ""
-    for line in words[0].replace("\\\n", " ").split("\n"):
+    for line in words[0].replace("\r\n", "\n").replace("\\\n", " ").split("\n"):
         begun += line
         try:
             commands.append(shlex.split(begun, comments=True))
@@ -170,8 +173,25 @@ def _split(words: Sequence[str]) -> list[str]:
             begun += "\n"
     if begun:
         raise UsageError("the command line ends within a quotation; close it, or give its words unquoted")
-    ours = (each for each in commands if any(word.rpartition("/")[2] == _PROGRAM for word in each))
-    return next(ours, None) or [word for each in commands for word in each]
+    place = next((place for place, each in enumerate(commands) if _calls_program(each)), None)
+    if place is None:
+        return [word for each in commands for word in each], []
+    return commands.pop(place), commands
+
+
+def _calls_program(words: Sequence[str]) -> bool:
+    return any(word.rpartition("/")[2] == _PROGRAM for word in words)
+
+
+def _note_other(words: Sequence[str], found: OldCommand) -> None:
+    """What else a pasted script does that the run depends on: no values, they may be keys."""
+    names = [word.partition("=")[0] for word in words if _ASSIGNMENT.fullmatch(word)]
+    if len(names) == len([word for word in words if word != "export"]):
+        found.environment += names
+    elif _calls_program(words):
+        found.unknown.append(f"a further command line of {_PROGRAM}: convert it by itself")
+    elif words[:1] == ["cd"]:
+        found.unknown.append(_one_line(" ".join(words)))
 
 
 def _read_option(word: str, rest: list[str], found: OldCommand) -> None:

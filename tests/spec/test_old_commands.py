@@ -179,6 +179,26 @@ def test_what_a_shell_does_around_the_program_is_no_part_of_the_spec() -> None:
     assert piped.flags == {**NEEDED, "model": "a|b > c"}
 
 
+def test_of_a_script_all_that_the_run_depends_on_is_told() -> None:
+    lines = [
+        "# the first of two",
+        "pip install hermes==1",
+        "export TERMINAL_ENV=docker",
+        "cd ~/old",
+        "python batch_runner.py --dataset_file=rows.jsonl --batch_size=5 \\",
+        "  --run_name=r",
+        "python batch_runner.py --dataset_file=other.jsonl --batch_size=5 --run_name=second",
+    ]
+    for end in ("\n", "\r\n"):
+        command = read_command([end.join(lines) + end])
+        assert command.flags == NEEDED
+        assert command.environment == ["TERMINAL_ENV"]
+        assert command.unknown == [
+            "cd ~/old",
+            "a further command line of batch_runner.py: convert it by itself",
+        ]
+
+
 def test_a_quotation_that_is_never_closed_is_told() -> None:
     with pytest.raises(UsageError, match="ends within a quotation"):
         read_command(["python batch_runner.py --dataset_file='rows.jsonl --batch_size=5 --run_name=r"])
