@@ -145,26 +145,31 @@ def experience_of(spec: Spec, plan: Plan, view: JournalView) -> Experience | Non
 
 
 def _others(own: Path, plan: Plan) -> Iterator[Path]:
-    """Run directories of the same dataset, the youngest first."""
-    plans = own.parent.glob(f"*/{layout.PLAN}") if own.parent.is_dir() else ()
-    for path in sorted(plans, key=lambda path: -path.stat().st_mtime):
-        same = layout.read_json(path).get("dataset_hash") == plan.dataset_hash
-        if path.parent != own and same:
+    """Run directories of the same dataset, the youngest first; those that cannot be read are none."""
+    found = []
+    for path in own.parent.glob(f"*/{layout.PLAN}") if own.parent.is_dir() else ():
+        with suppress(OSError):
+            found.append((-path.stat().st_mtime, path))
+    for _, path in sorted(found):
+        hashed = None
+        with suppress(OSError):
+            hashed = layout.read_json(path).get("dataset_hash")
+        if path.parent != own and hashed == plan.dataset_hash:
             yield path.parent
 
 
 def _read(folder: Path) -> Experience:
     """Of a run directory: its journal, else its manifest, which knows no times."""
-    journal, manifest = folder / layout.JOURNAL, folder / layout.MANIFEST
-    if journal.is_file():
-        view = JournalView(journal)
-        try:
-            return _of_journal(str(folder), view)
-        finally:
-            view.close()
     found = Experience(str(folder))
-    if manifest.is_file():
-        with suppress(UsageError):  # damaged: no reason for this run to stop
+    journal, manifest = folder / layout.JOURNAL, folder / layout.MANIFEST
+    with suppress(OSError, UsageError):  # a stranger's, or damaged: no reason for this run to stop
+        if journal.is_file():
+            view = JournalView(journal)
+            try:
+                return _of_journal(str(folder), view)
+            finally:
+                view.close()
+        if manifest.is_file():
             for entry in islice(read_manifest(manifest), _MOST_READ):
                 found.count(entry, None)
     return found

@@ -156,6 +156,23 @@ def test_a_dry_run_forecasts_from_the_run_itself_or_from_an_earlier_one_of_the_s
     assert lab.run("--dry-run", "--json").json()["forecast"] is None
 
 
+def test_runs_beside_that_cannot_be_read_are_no_reason_to_stop(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path)
+    lab.run("--pilot", "4")
+    for name in ("odd", "hollow"):
+        (tmp_path / f"data/{name}").mkdir()
+    (tmp_path / "data/odd/plan.json").mkdir()
+    plan = (tmp_path / "data/r/plan.json").read_bytes()
+    (tmp_path / "data/hollow/plan.json").write_bytes(plan)
+    (tmp_path / "data/hollow/manifest.jsonl").symlink_to("manifest.jsonl")
+    (tmp_path / "data/dangling").mkdir()
+    (tmp_path / "data/dangling/plan.json").symlink_to("nowhere")
+    lab.spec["run_name"] = "another"
+    asked = lab.run("--dry-run", "--json")
+    assert asked.code == 0, asked.err
+    assert asked.json()["forecast"]["source"].endswith("data/r")
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "x", "1.5"])
 def test_a_pilot_of_no_rollouts_is_a_mistake(server: ModelServer, tmp_path: Path, count: str) -> None:
     lab = lab_at(server, tmp_path)
