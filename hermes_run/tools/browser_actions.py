@@ -47,7 +47,7 @@ class BrowserClick(BrowserTool):
         """Click. Result: `success`, `clicked`, `url`, `title`, `happened`."""
         page = await self._browsing.visited()
         target = await element(self._browsing, page, arguments["ref"])
-        await self._browsing.do(target.click(timeout=_MS))
+        await self._browsing.act(target.click(timeout=_MS))
         return await self._browsing.after(page, clicked=arguments["ref"])
 
 
@@ -72,7 +72,7 @@ class BrowserType(BrowserTool):
         target = await element(self._browsing, page, arguments["ref"])
         is_list = await self._browsing.do(target.evaluate("e => e.tagName === 'SELECT'"))
         writing = target.select_option(text, timeout=_MS) if is_list else target.fill(text, timeout=_MS)
-        await self._browsing.do(writing)
+        await self._browsing.act(writing)
         return await self._browsing.after(page, typed=text[:1_000], element=arguments["ref"])
 
 
@@ -98,7 +98,7 @@ class BrowserPress(BrowserTool):
             raise ToolError(f"key names no key; write {_KEYS}")
         is_sign = len(key) == 1 and not key.isascii()  # no key of its own, on most keyboards
         pressing = page.keyboard.insert_text(key) if is_sign else page.keyboard.press(key)
-        await self._browsing.do(pressing, cure=f"write {_KEYS}")
+        await self._browsing.act(pressing, cure=f"write {_KEYS}")
         return await self._browsing.after(page, pressed=key)
 
 

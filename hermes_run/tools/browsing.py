@@ -51,6 +51,10 @@ _MOST_CHARS = 1_000
 _MOST_PAGES = 5
 
 
+class WindowGoneError(ToolError):
+    """The window that something was done in is closed."""
+
+
 class Browsing:
     """See the module. `close` gives the context back."""
 
@@ -129,7 +133,8 @@ class Browsing:
     ) -> Any:
         """Wait for the browser, not for ever. `cure` is what to do about what it says went wrong.
 
-        Raises ToolError for what went wrong, BrowserError when the browser is gone.
+        Raises ToolError for what went wrong (WindowGoneError when the window closed meanwhile), BrowserError
+        when the browser is gone.
         """
         from playwright.async_api import Error
         from playwright.async_api import TimeoutError as TooLate
@@ -145,12 +150,28 @@ class Browsing:
         except Error as error:
             self.must_live()
             why = _said(error, cure)
+            if "has been closed" in str(error):
+                raise WindowGoneError(f"the page closed itself meanwhile; {LOOK_AGAIN}") from None
         if why:
-            raise ToolError(RESTLESS if self._departures > _MANY else why)
+            raise ToolError(RESTLESS if self.is_restless else why)
         await self._abandon()
         raise ToolError(
             "the page does not answer any more; it was closed, with all windows and cookies; open another one"
         )
+
+    async def act(self, action: Awaitable[Any], *, cure: str = LOOK_AGAIN) -> None:
+        """Do something to the page, which may close its window. Raises as `do` does otherwise."""
+        with contextlib.suppress(WindowGoneError):
+            await self.do(action, cure=cure)
+
+    async def stop(self, page: Page) -> None:
+        """Give up what is still on its way to a page."""
+        await _quietly(_stop_loading(page))
+
+    @property
+    def is_restless(self) -> bool:
+        """Whether the page departs again and again by itself, in this call."""
+        return self._departures > _MANY
 
     async def _answers(self) -> bool:
         """Whether the page's program still gives way to others."""
@@ -206,7 +227,11 @@ class Browsing:
 
     async def result(self, page: Page, **result: Any) -> dict[str, Any]:
         """A result with the page's address and title, and what happened since the last one."""
-        title = await self.do(page.title())
+        try:
+            title = await self.do(page.title())
+        except WindowGoneError:
+            page = await self.page()
+            title = await self.do(page.title())
         await self._finish_downloads()
         happened = {"happened": self._take_happened()} if self._happened else {}
         where = {"url": defang(page.url)[:2_000], "title": defang(title)[:500]}
@@ -373,6 +398,12 @@ async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
     with contextlib.suppress(Error, TimeoutError):
         async with asyncio.timeout(ACTION_TIMEOUT_S):
             await work
+
+
+async def _stop_loading(page: Page) -> None:
+    session = await page.context.new_cdp_session(page)
+    await session.send("Page.stopLoading")
+    await session.detach()
 
 
 def _read_plain(path: str) -> bytes:

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.errors import ToolError
+from hermes_run.tools.browsing import WindowGoneError
 from hermes_run.tools.untrusted import BEGIN, END, marked
 
 if TYPE_CHECKING:
@@ -48,8 +49,14 @@ _INTERACTIVE = frozenset(
 
 
 async def snapshot_of(browsing: Browsing, page: Page, *, full: bool) -> dict[str, Any]:
-    """`snapshot` (marked as untrusted) and `element_count` (interactive ones). Raises ToolError."""
-    tree: str = await browsing.do(page.aria_snapshot(mode="ai", timeout=_TIMEOUT_S * 1000))
+    """`snapshot` (marked as untrusted) and `element_count` (interactive ones). Raises ToolError.
+
+    Of the window below, when the page's own closes meanwhile.
+    """
+    try:
+        tree = await _tree_of(browsing, page)
+    except WindowGoneError:
+        tree = await _tree_of(browsing, await browsing.visited())
     count = sum(map(is_interactive, tree.split("\n")))
     text = tree if full else compact(tree)
     if len(text) > _ROOM:
@@ -57,6 +64,11 @@ async def snapshot_of(browsing: Browsing, page: Page, *, full: bool) -> dict[str
         left = text.count("\n") - cut.count("\n")
         text = f"{cut}\n[{left} more lines left out; scrolling does not change that, a narrower page does]"
     return {"snapshot": marked(text or "(an empty page)"), "element_count": count}
+
+
+async def _tree_of(browsing: Browsing, page: Page) -> str:
+    tree: str = await browsing.do(page.aria_snapshot(mode="ai", timeout=_TIMEOUT_S * 1000))
+    return tree
 
 
 def compact(tree: str) -> str:

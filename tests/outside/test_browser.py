@@ -23,8 +23,8 @@ from hermes_run.errors import BrowserError
 from hermes_run.outside.ground import BrowserLeftovers, processes_of
 from hermes_run.spec.browser import why_no_browser
 from hermes_run.spec.model import EndpointSetting, Settings
-from hermes_run.tools.browser_pages import BrowserNavigate, _StoppedError
 from hermes_run.tools.browser_views import BrowserVision
+from hermes_run.tools.navigation import Navigation, StoppedError
 from hermes_run.tools.snapshots import compact
 from hermes_run.tools.untrusted import BEGIN, END
 from tests.conftest import require
@@ -238,7 +238,7 @@ def test_page_that_loads_itself_again_and_again_is_left(
 
     site.pages["/shop"] = slow
     page = "<title>restless</title><script>setTimeout(() => location.reload(), 100)</script>"
-    for _ in range(3):
+    for _ in range(2):
         browser.result("navigate", url=site.page("/", page))  # a picture of it may come, or not
         assert browser.call("navigate", url=f"{site.url}/shop")["title"] == "Shop"
 
@@ -246,12 +246,23 @@ def test_page_that_loads_itself_again_and_again_is_left(
 def test_page_that_never_comes_to_rest_is_told_and_left(
     site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_run.tools.browser_pages.NAVIGATE_TIMEOUT_S", 5.0)
+    monkeypatch.setattr("hermes_run.tools.navigation.NAVIGATE_TIMEOUT_S", 5.0)
     monkeypatch.setattr("hermes_run.tools.browsing.Browsing.do.__defaults__", (6.0,))
     page = "<title>restless</title><script>setTimeout(() => location.reload(), 0)</script>"
     result, failed = browser.result("navigate", url=site.page("/", page))  # a picture of it may come
     assert not failed or "again and again" in result["error"]
     assert browser.call("navigate", url=site.page("/shop", SHOP))["title"] == "Shop"
+
+
+def test_server_that_never_answers_is_told_and_the_page_before_stays(
+    site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.tools.navigation.NAVIGATE_TIMEOUT_S", 3.0)
+    browser.call("navigate", url=site.page("/", "<title>before</title>"))
+    site.pages["/never"] = lambda _: time.sleep(8)
+    assert "no answer within 3 s" in browser.error("navigate", url=f"{site.url}/never")
+    time.sleep(6)  # what comes too late was given up
+    assert browser.call("snapshot")["title"] == "before"
 
 
 def test_page_that_stops_every_way_on_is_left_in_its_window(
@@ -261,14 +272,14 @@ def test_page_that_stops_every_way_on_is_left_in_its_window(
     browser.call("navigate", url=site.page("/", "<title>old</title>"))
     browser.call("console", expression="document.cookie = 'a=1'")
     stops = iter([True, True, False])
-    go = BrowserNavigate._go
+    really_open = Navigation.open
 
-    async def stopped(self: BrowserNavigate, page: Page, url: str) -> Response | None:
+    async def stopped(self: Navigation, page: Page) -> Response | None:
         if next(stops):
-            raise _StoppedError("stopped")
-        return await go(self, page, url)
+            raise StoppedError("stopped")
+        return await really_open(self, page)
 
-    monkeypatch.setattr(BrowserNavigate, "_go", stopped)
+    monkeypatch.setattr(Navigation, "open", stopped)
     there = browser.call("navigate", url=site.page("/shop", SHOP))
     assert (there["title"], "happened" in there) == ("Shop", False)
     assert json.loads(browser.call("console", expression="document.cookie")["result"]) == "a=1"
@@ -475,7 +486,7 @@ def test_page_that_asks_for_ever_or_crashes_is_given_up(
 def test_endless_large_and_hanging_pages_are_survived(
     site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_run.tools.browser_pages.NAVIGATE_TIMEOUT_S", 3.0)
+    monkeypatch.setattr("hermes_run.tools.navigation.NAVIGATE_TIMEOUT_S", 3.0)
     monkeypatch.setattr("hermes_run.tools.browsing.ACTION_TIMEOUT_S", 3.0)
     monkeypatch.setattr("hermes_run.tools.browsing.Browsing.do.__defaults__", (6.0,))
     site.pages |= {"/endless": endless, "/drip": dripping, "/never": lambda _: time.sleep(6)}
