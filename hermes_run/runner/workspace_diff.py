@@ -38,16 +38,19 @@ _SUMS = (
     f' [ "$s" ] || exit 9; find . -name .git -prune -o -type f -size +{_MOST_FILE >> 9}'
     f" -exec sh -c {_STAMP} sh {{}} + -o -type f -exec $s {{}} +"
 )
-# Says first where the copy is.
+# Says first where the copy is. What could not be copied whole takes no room from the commands.
 _COPY = f"""{PLAINLY}b=${{TMPDIR-}}; case $b in /*) [ -d "$b" ] && [ -w "$b" ] || b=/tmp;; *) b=/tmp;; esac
+a=$(df -Pk "$b" | {{ read -r x; read -r x x x a x; printf %s "$a"; }})
 b=$b/{_NAME}; case "$b/" in "${{PWD%/}}"/*) exit 7;; esac
 set -- $(du -sk . 2>/dev/null); [ "${{1:-0}}" -le {_MOST_KIB} ] || exit 8
-printf '%s\n' "$b"; rm -rf "$b" && mkdir "$b" && cp -RPp . "$b/" && cd "$b" &&
-find . -name .git -prune -exec rm -rf {{}} + && {{ {_SUMS}; }}"""
+case $a in ''|*[!0-9]*) ;; *) [ "${{1:-0}}" -le $((a/2)) ] || exit 10;; esac
+printf '%s\n' "$b"; ( rm -rf "$b" && mkdir "$b" && cp -RPp . "$b/" && cd "$b" &&
+find . -name .git -prune -exec rm -rf {{}} + && {{ {_SUMS}; }} ) || {{ s=$?; rm -rf "$b"; exit $s; }}"""
 _WHY = {
     7: "the diff: the workspace holds the sandbox's folder for temporary files",
     8: f"the diff: the workspace was over {_MOST_KIB >> 10} MiB at its start",
     9: "the diff: the sandbox has neither cksum nor sha256sum nor md5sum",
+    10: "the diff: the workspace would have taken over half of the room for temporary files at its start",
 }
 _ENTRY = rb"(?:\d+ \d+ |\\?[0-9a-f]{32,64}  )\./"
 _SUM = re.compile(rb"^(\d+ \d+ |\\?[0-9a-f]{32,64}  )\./(.*(?:\n(?!%b|\Z).*)*)$" % _ENTRY, re.MULTILINE)

@@ -155,6 +155,30 @@ def test_the_diff_needs_no_folder_of_the_images_or_the_set_up_for_temporary_file
     assert b"+a\n" in kept(lab)["workspace.diff"]
 
 
+@pytest.mark.parametrize("has_df", [True, False])
+def test_a_workspace_that_there_is_no_room_to_copy_leaves_the_room_to_the_commands(
+    tmp_path: Path, *, has_df: bool
+) -> None:
+    """Where nobody knows how much room there is, what was begun is removed."""
+    hide = "mkdir bin; printf 'exit 1' >bin/df; chmod +x bin/df; export PATH=$PWD/bin:$PATH"
+    lab = lab_with(
+        tmp_path,
+        "head -c 1000000 /dev/zero >/tmp/file && rm /tmp/file && echo is there",
+        row={"setup": ["head -c 60000000 /dev/zero >big", *([] if has_df else [hide])]},
+        memory_mb=160,
+        diff=True,
+    )
+    assert lab.run().code == 0
+    (record,) = lab.lines()
+    assert "is there" in next(turn["value"] for turn in record["conversations"] if turn["from"] == "tool")
+    why = (
+        "the workspace would have taken over half of the room for temporary files at its start"
+        if has_df
+        else "the workspace could not be copied at its start"
+    )
+    assert record["metadata"]["artifacts_left_out"] == f"the diff: {why}"
+
+
 def applied(patch: bytes, files: dict[str, bytes], folder: Path, *options: str) -> dict[str, bytes]:
     """What `git apply` makes of some files."""
     folder.mkdir()
