@@ -24,7 +24,7 @@ def refuse_foreign(run: Path) -> None:
     if not run.is_dir() or any((run / name).exists() for name in _OURS):
         return
     paths = [*(batch_path(run, number) for number in batch_numbers(run)), run / layout.TRAJECTORIES]
-    found = [path for path in paths if path.is_file()]
+    found = [path for path in paths if path.is_file() and path.stat().st_size]
     if found and not any(_has_key(path) for path in found):
         raise UsageError(
             f"{run}: no run of hermes-run wrote what is in it. What hermes-agent left there can be taken "
