@@ -33,6 +33,10 @@ complaints are no output."""
 _OPEN = PLAINLY + 'w={}; [ -L "$w" ] || chmod -R u+rwX -- "$w"'
 """Modes are no part of what is kept, and files that their own user cannot read would be."""
 _LIST = PLAINLY + "find . -name .git -prune -o -type f -exec printf '%s\\0' {} +"
+_LONGEST_NAME = 255
+_LONGEST_PATH = 800
+"""Bytes that file systems here and elsewhere hold, with the run directory before them. A name that is no text
+takes more of them here than in its sandbox."""
 DIFF_NAME = "workspace.diff"
 FOLDER = "workspace"
 
@@ -51,7 +55,9 @@ class Kept:
 
     def add(self, path: str, data: bytes) -> None:
         """Keep a file, or count it as left out."""
-        if len(self.artifacts) >= MOST_FILES:
+        if not _can_be_written(path):
+            self.leave_out("of too long a name")
+        elif len(self.artifacts) >= MOST_FILES:
             self.leave_out(f"over {MOST_FILES} files")
         elif self._bytes + len(data) > MOST_BYTES:
             self.leave_out(f"over {MOST_BYTES >> 20} MiB in all")
@@ -72,6 +78,11 @@ class Kept:
     def left_out(self) -> str:
         """Why some files are not there: `2 x over 16 MiB in all; the sandbox was gone`; or ""."""
         return "; ".join(why if count == 1 else f"{count} x {why}" for why, count in self._reasons.items())
+
+
+def _can_be_written(path: str) -> bool:
+    names = path.encode("utf-8", "surrogateescape").split(b"/")
+    return sum(map(len, names)) + len(names) <= _LONGEST_PATH and max(map(len, names)) <= _LONGEST_NAME
 
 
 async def collect(sandbox: Sandbox, globs: Sequence[str], diff: WorkspaceDiff | None, kept: Kept) -> None:

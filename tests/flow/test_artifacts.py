@@ -203,6 +203,22 @@ def test_what_is_too_much_is_left_out_and_said_so(tmp_path: Path) -> None:
     assert said == "unreadable, or over 16 MiB in all; 5 x over 200 files"
 
 
+def test_a_name_that_is_too_long_here_is_left_out_and_stops_no_run(tmp_path: Path) -> None:
+    """Bytes that are no text take four here; a path may be as long in the sandbox as here without its run."""
+    lab = lab_with(
+        tmp_path,
+        "echo a >a; echo b >$(printf '\\377%.0s' $(seq 100)); n=$(printf 'd%.0s' $(seq 250)); n=$n/$n/$n/$n;"
+        " mkdir -p $n/$n/$n && echo c >$n/c && echo d >$n/$n/$n/d",
+        artifacts=["**/*"],
+        diff=True,
+    )
+    assert lab.run().code == 0
+    files = kept(lab)
+    assert set(files) == {"workspace/a", "workspace.diff"}
+    assert lab.lines()[0]["metadata"]["artifacts_left_out"] == "3 x of too long a name"
+    lab.assert_sound()
+
+
 def test_a_rollout_that_runs_out_of_time_keeps_its_artifacts(tmp_path: Path) -> None:
     lab = lab_with(tmp_path, "echo a >a.txt", "sleep 60", artifacts=["*.txt"])
     lab.spec["agent"] = {"prompt_timeout_s": 3}
