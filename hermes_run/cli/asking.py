@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hermes_run.runner.pilot import Confirm
 
 
+_NO_FORECAST = "no forecast: no rollout of the pilot had a reply"
+
+
 def forecast_lines(forecast: dict[str, Any] | None) -> list[str]:
     """A forecast (`runner.forecast`) as lines: what is expected, and the interval of 19 in 20 cases."""
     if not forecast:
@@ -46,8 +49,7 @@ def asker(observer: Quiet, *, yes: bool) -> Confirm:
     async def ask(forecast: dict[str, Any] | None) -> bool:
         observer.pause()
         try:
-            if lines := forecast_lines(forecast):
-                complain("\n".join(lines))
+            complain("\n".join(forecast_lines(forecast) or [_NO_FORECAST]))
             return yes or await confirmed("run the rest?")
         finally:
             observer.resume()

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hermes_run.core.messages import Usage
     from hermes_run.dataset.plan import Plan
     from hermes_run.spec.model import Spec
-    from hermes_run.store.entry import Entry
 
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Of 1, 2, … degrees of freedom; then two steps to the normal distribution's."""
@@ -86,7 +85,10 @@ class Experience:
     seconds: Sample = field(default_factory=Sample)
 
     def add(self, usage: Usage, calls: int, seconds: float | None) -> None:
-        """Take in one rollout."""
+        """Take in one rollout, unless nothing was answered: that it came to nothing says nothing."""
+        calls = calls or usage.calls
+        if not calls:
+            return
         self.rollouts += 1
         self.calls.add(calls)
         if not usage.calls_without_usage:
@@ -95,11 +97,6 @@ class Experience:
             self.cost.add(usage.known_cost)
         if seconds is not None:
             self.seconds.add(seconds)
-
-    def count(self, entry: Entry, seconds: float | None) -> None:
-        """Take in an entry, unless no model was asked."""
-        if entry.api_calls:
-            self.add(entry.usage, entry.api_calls, seconds)
 
     def forecast(self, left: int, workers: int) -> dict[str, Any] | None:
         """What `left` more rollouts will come to; None when none is over.
@@ -171,12 +168,12 @@ def _read(folder: Path) -> Experience:
                 view.close()
         if manifest.is_file():
             for entry in islice(read_manifest(manifest), _MOST_READ):
-                found.count(entry, None)
+                found.add(entry.usage, entry.api_calls, None)
     return found
 
 
 def _of_journal(source: str, view: JournalView) -> Experience:
     found = Experience(source)
     for entry in map(view.at, view.fold.offsets(_MOST_READ)):
-        found.count(entry, entry.duration_s)
+        found.add(entry.usage, entry.api_calls, entry.duration_s)
     return found

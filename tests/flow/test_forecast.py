@@ -15,7 +15,7 @@ import pytest
 from hermes_run.runner.signals import GRACE_S
 from tests.flow.lab import Lab
 from tests.flow.replies import turns
-from tests.servers import ModelServer
+from tests.servers import ModelServer, fails, says
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,6 +154,25 @@ def test_a_dry_run_forecasts_from_the_run_itself_or_from_an_earlier_one_of_the_s
     assert kept == other | {"seconds": None}
     lab.write_prompts("another dataset")
     assert lab.run("--dry-run", "--json").json()["forecast"] is None
+
+
+def test_rollouts_that_were_never_answered_forecast_nothing_and_are_no_promise_of_zero(
+    server: ModelServer, tmp_path: Path
+) -> None:
+    lab = lab_at(server, tmp_path)
+    server.respond = lambda _: fails(418)
+    nothing = lab.run("--pilot", "4")
+    assert nothing.code == 5
+    assert "no forecast: no rollout of the pilot had a reply" in nothing.err
+    assert "$0" not in nothing.err
+    server.respond = lambda request: fails(418) if "[1]" in request.prompt else turns(3)(request)
+    assert "forecast of 6 rollouts, from 3 of the pilot" in lab.run("--pilot", "4").err
+
+
+def test_what_failed_and_was_billed_is_part_of_the_forecast(server: ModelServer, tmp_path: Path) -> None:
+    lab = lab_at(server, tmp_path)
+    server.respond = lambda _: says(None)
+    assert "18  (18 to 18)" in lab.run("--pilot", "4").err  # six rollouts of three empty replies each
 
 
 def test_runs_beside_that_cannot_be_read_are_no_reason_to_stop(server: ModelServer, tmp_path: Path) -> None:
