@@ -8,6 +8,7 @@ ends included.
 
 from __future__ import annotations
 
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, NamedTuple
 
 from hermes_run.errors import ToolError
@@ -35,7 +36,7 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> str:
     ends_whole = not raw[-1]
     if ends_whole:
         raw.pop()
-    lines = _Lines([line.removesuffix("\r") for line in raw], [line.endswith("\r") for line in raw])
+    lines = _Lines(raw, ends_whole=ends_whole)
     is_empty = not raw
     at = 0
     for hunk in hunks:
@@ -47,26 +48,38 @@ def apply_hunks(text: str, hunks: Sequence[Hunk], path: str) -> str:
 
 
 class _Lines:
-    """A text's lines without their ends, and which of them end in a carriage return."""
+    """A text's lines without their ends, and which of them end in a carriage return.
 
-    def __init__(self, texts: list[str], returns: list[bool]) -> None:
-        self.texts = texts
-        self._returns = returns
-        self._is_crlf = sum(returns) * 2 > max(len(returns) - 1, 0) and any(returns)
+    A last line without an end counts as one that ends as most do: it may be the last no more.
+    """
+
+    def __init__(self, raw: list[str], *, ends_whole: bool) -> None:
+        ended = raw if ends_whole else raw[:-1]
+        self._returns = [line.endswith("\r") for line in ended]
+        self._is_crlf = sum(self._returns) * 2 > len(ended)
+        self._ends_whole = ends_whole or not raw
+        self.texts = [line.removesuffix("\r") for line in ended]
+        if not self._ends_whole:
+            self.texts.append(raw[-1])
+            self._returns.append(self._is_crlf)
 
     def put(self, found: _Found) -> None:
         """Replace a block. Lines that stay keep their ends; new ones get those of the block."""
+        texts = self.texts[found.start : found.end]
         old = self._returns[found.start : found.end]
         is_crlf = sum(old) * 2 > len(old) if old else self._is_crlf
-        before = dict(zip(self.texts[found.start : found.end], old, strict=True))
-        self._returns[found.start : found.end] = [before.get(line, is_crlf) for line in found.lines]
+        fresh = [is_crlf] * len(found.lines)
+        for was, now, size in SequenceMatcher(None, texts, found.lines, autojunk=False).get_matching_blocks():
+            fresh[now : now + size] = old[was : was + size]
+        self._returns[found.start : found.end] = fresh
         self.texts[found.start : found.end] = found.lines
 
     def joined(self) -> str:
         """The lines with their ends, the last one without its newline."""
-        return "\n".join(
-            f"{line}\r" if ends else line for line, ends in zip(self.texts, self._returns, strict=True)
-        )
+        pairs = list(zip(self.texts, self._returns, strict=True))
+        if pairs and not self._ends_whole:
+            pairs[-1] = (pairs[-1][0], False)
+        return "\n".join(f"{line}\r" if ends else line for line, ends in pairs)
 
 
 def _place(lines: list[str], hunk: Hunk, at: int, path: str) -> _Found:

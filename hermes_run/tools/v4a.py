@@ -39,7 +39,7 @@ _NO_NEWLINE = "\\ No newline at end of file"
 
 
 class Line(Struct, frozen=True):
-    """A line of a hunk. `sign` is " " (context), "-" or "+"."""
+    """A line of a hunk. `sign` is " " (context), "-" or "+"; while it is read, "" of an empty line."""
 
     sign: str
     text: str
@@ -169,7 +169,7 @@ def _take_hunk_line(change: FileChange, number: int, line: str) -> None:
                 return
             hunks.append(Hunk(number, [], []))
         is_signed = line[:1] in {" ", "-", "+"}
-        hunks[-1].lines.append(Line(line[0], line[1:]) if is_signed else Line(" ", line))
+        hunks[-1].lines.append(Line(line[0], line[1:]) if is_signed else Line(" " if line else "", line))
 
 
 def _hint(line: str) -> str:
@@ -183,8 +183,9 @@ def _hint(line: str) -> str:
 
 def _check(change: FileChange) -> None:
     for hunk in change.hunks:
-        while hunk.lines and hunk.lines[-1] == Line(" ", ""):  # empty lines before the next header
+        while hunk.lines and not hunk.lines[-1].sign:  # empty lines before the next header
             hunk.lines.pop()
+        hunk.lines = [line if line.sign else Line(" ", "") for line in hunk.lines]
         if all(line.sign == " " for line in hunk.lines):
             raise ToolError(
                 f"line {hunk.at} of the patch: the hunk changes nothing; lines to remove begin with -, "

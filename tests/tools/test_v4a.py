@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from hermes_run.errors import ToolError
 from hermes_run.tools.hunks import apply_hunks
@@ -44,6 +48,40 @@ class FullDisk:
 
 def applied(text: str, hunks: str) -> str:
     return apply_hunks(text, parse(f"*** Update File: f\n{hunks}")[0].hunks, "f")
+
+
+ENDS = [
+    ("\r\na\r\nb\r\nc\r\na", "@@\n a\n-b\n c\n a", "\r\na\r\nc\r\na"),
+    ("a\r\nb\r\na", "@@\n b\n a\n+c", "a\r\nb\r\na\r\nc"),
+    ("a\r\nb\r\na", "@@\n b\n-a", "a\r\nb"),
+    ("a\nb\r\na\nb\r\n", "@@\n a\n b\n a\n-b\n+c", "a\nb\r\na\nc\n"),
+    ("\na\n", "@@\n+x\n \n*** End Patch", "x\n\na\n"),
+    ("\na\nb\n", "@@\n+x\n \n@@\n a\n-b\n+c", "x\n\na\nc\n"),
+]
+
+
+@pytest.mark.parametrize(("text", "hunks", "after"), ENDS)
+def test_lines_that_stay_keep_their_ends_and_empty_ones_are_context(
+    text: str, hunks: str, after: str
+) -> None:
+    assert applied(text, hunks) == after
+
+
+FEW = st.lists(
+    st.sampled_from(["a", "b", "  a", "\ta", "", "{", "}", "f( )", "f()"]), min_size=2, max_size=25
+)
+
+
+@given(FEW, FEW, st.sampled_from(["\n", "\r\n"]), st.booleans(), st.sampled_from([1, 3]))
+def test_a_diff_as_hunks_gives_the_new_text_or_an_error_and_never_another(
+    old: list[str], new: list[str], end: str, is_ended: bool, context: int
+) -> None:
+    last = end if is_ended else ""
+    assume(old != new and any(old) and (is_ended or (old[-1] and new[-1])))
+    _, _, *lines = difflib.unified_diff(old, new, n=context, lineterm="")
+    hunks = "\n".join("@@" if line.startswith("@@") else line for line in [*lines, "*** End Patch"])
+    with contextlib.suppress(ToolError):
+        assert applied(end.join(old) + last, hunks) == end.join(new) + last
 
 
 def test_one_patch_changes_adds_deletes_and_moves(any_shell: Place) -> None:
