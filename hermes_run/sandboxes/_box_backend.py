@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from hermes_run.sandboxes._box import Box
     from hermes_run.spec.model import Settings
 
+_PLAIN = re.compile(r"[\w/.+@%~-]+")
+"""Paths that no shell and no option of a sandbox's program takes apart."""
+
 
 class BoxBackend:
     """The part of `Backend` that is neither how a sandbox is made nor where its image comes from.
@@ -31,6 +35,8 @@ class BoxBackend:
     """
 
     name: ClassVar[str]
+    takes_any_folder: ClassVar[bool] = False
+    """Whether the path of the run's ground may hold blanks, quotes and the like."""
 
     def __init__(
         self, run_name: str, settings: Settings, sweep: Callable[[str], None], *, in_memory: bool
@@ -44,6 +50,12 @@ class BoxBackend:
         self, opening: Callable[[SandboxRequest], AbstractAsyncContextManager[Sandbox]]
     ) -> tuple[str, ...]:
         """Start a sandbox and run a command in it; what it misses. Raises BackendMissing."""
+        if not self.takes_any_folder and not _PLAIN.fullmatch(self._ground.parent):
+            raise BackendMissing(
+                f"{self.name} does not work in a folder for temporary files with such a name:"
+                f" {self._ground.parent!r}",
+                cure="name another in TMPDIR, of letters, digits and / . _ - only",
+            )
         request = SandboxRequest(run=self._run, key="check", start_timeout_s=20)
         try:
             async with opening(request) as sandbox:

@@ -66,6 +66,11 @@ class Ground:
         """Names this ground, and no other, in names elsewhere (control groups)."""
         self.boxes: set[Removable] = set()
 
+    @property
+    def parent(self) -> str:
+        """The folder that it is made in."""
+        return _parents()[0 if self._in_memory else -1]
+
     def prepare(self) -> None:
         """Make the folder, if it is not there yet."""
         if self.path:
@@ -73,11 +78,10 @@ class Ground:
         for path, run in list(dead_grounds(self._backend)):
             if run == self._run:  # what a `kill -9` of this very run left is in memory, or on the disk
                 self._sweep(path)
-        parent = _parents()[0 if self._in_memory else -1]
         while not self.path:
             stamp = f"{self._run}\x1f{self._backend}\x1f{os.getpid()}\x1f{os.urandom(8).hex()}"
             self.mark = digest(stamp.encode())[:16]
-            path = f"{parent}/{_PREFIX}{os.getuid()}-{self.mark}"
+            path = f"{self.parent}/{_PREFIX}{os.getuid()}-{self.mark}"
             os.mkdir(path, 0o700)
             self._lock = _claim(path)
             self.path = path if self._lock >= 0 else ""

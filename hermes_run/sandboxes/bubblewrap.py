@@ -45,6 +45,7 @@ class BubblewrapBackend(BoxBackend, NoImages):
 
     name: ClassVar[str] = "bubblewrap"
     uses_images: ClassVar[bool] = False
+    takes_any_folder: ClassVar[bool] = True
 
     def __init__(self, run_name: str, settings: Settings) -> None:
         super().__init__(run_name, settings, sweep, in_memory=True)

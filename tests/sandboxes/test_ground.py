@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hermes_run.core.contracts import Leftover
+from hermes_run.errors import BackendMissing
 from hermes_run.runner.backends import leftovers_of
 from hermes_run.sandboxes import _ground, bubblewrap
 from hermes_run.sandboxes._ground import (
@@ -113,3 +114,27 @@ def test_owners_of_one_place_are_equal_and_another_folder_for_locks_is_another_p
     elsewhere = owner()
     assert (elsewhere[OWNER] == here[OWNER], elsewhere == here) == (True, False)
     assert not is_of_earlier_start(elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("name", "works"), [("tmp ü", False), ("it's", False), ("a,b:c", False), ("ü+1@x%~-", True)]
+)
+def test_a_folder_for_temporary_files_whose_name_is_taken_apart_is_told_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, works: bool
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
+
+    async def check() -> None:
+        backend = LocalBackend("ground-test", Settings())
+        try:
+            await backend.check()
+        finally:
+            await backend.aclose()
+
+    if works:
+        asyncio.run(check())
+        return
+    with pytest.raises(BackendMissing, match="such a name") as caught:
+        asyncio.run(check())
+    assert "TMPDIR" in caught.value.cure
