@@ -21,6 +21,11 @@ _BY_FIELD = (
     (r"\b(temperature|top_p|seed|stop)\b", "change model.sampling, or take it out"),
     (r"\b(max_tokens|max_completion_tokens)\b", "change model.max_tokens"),
     (r"\bprovider\b", "change provider_routing"),
+    (r"\bstream_options\b", "add stream_options: null to model.extra_body"),
+    (
+        r"(unknown|unrecognized) (request )?(argument|name|field|key|property)",
+        "take that field out of model.extra_body or the spec",
+    ),
     (r"\bmodel\b", _WHERE),
 )
 

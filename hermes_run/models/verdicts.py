@@ -155,7 +155,7 @@ _SHARED_FIELD = re.compile(
 _FIELD_NAMES = re.compile(
     r"\b(reasoning\w*|thinking|tools?|tool[ _](use|choice|calling)|function[ _]call\w*|functions|model"
     r"|provider|temperature|top_p|seed|stop|max_tokens|max_completion_tokens|extra fields?|parameters?"
-    r"|schema)\b"
+    r"|schema|stream_options|(unknown|unrecognized) (request )?(argument|name|field|key|property))\b"
 )
 
 
