@@ -20,6 +20,7 @@ from hermes_run.errors import UsageError
 from hermes_run.store.entry import encode, split_line
 from hermes_run.store.manifest import changes
 from hermes_run.store.rawlines import entry_of
+from hermes_run.store.unionplan import width_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -182,12 +183,12 @@ class Renumbered:
         content, base = group[0][0][:16], 0
         for number in range(len(self._parts)):
             mine = [each for each in group if each[1] == number]
-            last = int.from_bytes(mine[-1][0][16:], "big") if mine else -1
+            width = width_of(mine[-1][0]) if mine else 0
             for packed, _, line in mine:
                 ordinal = int.from_bytes(packed[16:], "big") + base
                 new = content + ordinal.to_bytes(4, "big")
                 yield (new, number, _rekeyed(line, ordinal)), packed
-            base += max(last + 1, self._planned[number].get(content, 0))
+            base += max(width, self._planned[number].get(content, 0))
         self.widths[content] = base
 
 

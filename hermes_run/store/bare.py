@@ -15,6 +15,7 @@ from hermes_run.store.entry import decode_entry
 from hermes_run.store.manifest import STATUSES
 from hermes_run.store.planfile import PlanFile, runs_of
 from hermes_run.store.rawlines import entry_of
+from hermes_run.store.unionplan import width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,9 +59,9 @@ class _Contents:
                 self.close()
                 self._last = content
                 self.keys += content
-                self.widths.append(ordinal + 1)
+                self.widths.append(width_of(packed))
             else:
-                self.widths[-1] = ordinal + 1
+                self.widths[-1] = width_of(packed)
             if entry.status != _FAILED:
                 self._done.append(ordinal)
 

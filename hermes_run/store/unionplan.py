@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from hermes_run.core.keys import unpack_key
 from hermes_run.dataset.plan import InvalidRow, Selection
+from hermes_run.errors import UsageError
 from hermes_run.store.planfile import PlanFile, places_of, runs_of
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from hermes_run.store.parts import Part
 
 _KEY_BYTES = 16
+_MOST_ROLLOUTS = 10_000_000
+"""Of one prompt: ten times the samples that a spec can ask for. What a damaged manifest says fits no plan."""
 
 
 class Rows(msgspec.Struct):
@@ -70,8 +74,19 @@ def rows_of_keys(packed: Iterator[bytes]) -> Rows:
     """The rows that sorted rollout keys are of: as often as their highest ordinal says."""
     widths: dict[bytes, int] = {}
     for key in packed:
-        widths[key[:_KEY_BYTES]] = int.from_bytes(key[_KEY_BYTES:], "big") + 1
+        widths[key[:_KEY_BYTES]] = width_of(key)
     return rows_of_widths(widths)
+
+
+def width_of(key: bytes) -> int:
+    """How many rollouts of its prompt there are at least, if there is this one. Raises UsageError."""
+    width = int.from_bytes(key[_KEY_BYTES:], "big") + 1
+    if width > _MOST_ROLLOUTS:
+        raise UsageError(
+            f"{unpack_key(key)}: no run has {width:,} rollouts of one prompt; the manifest that lists it is "
+            "damaged, or no manifest of a run"
+        )
+    return width
 
 
 def rows_of_widths(widths: dict[bytes, int]) -> Rows:

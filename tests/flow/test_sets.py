@@ -344,6 +344,17 @@ def test_a_manifest_of_another_key_version_is_refused(lab: Lab) -> None:
     assert "no rollout key" in done(lab, "merge", "other.jsonl", "-o", "data/x", code=2)
 
 
+@pytest.mark.parametrize("words", [(), ("data/r",), ("data/r", "--renumber")])
+def test_an_ordinal_that_no_plan_can_hold_is_refused_by_its_key(lab: Lab, words: tuple[str, ...]) -> None:
+    first, *others = lab.lines("manifest.jsonl")
+    content = first["key"].partition("#")[0]
+    entries = [first | {"key": f"{content}#4294967295"}, *others]
+    (lab.folder / "odd.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    told = done(lab, "merge", "odd.jsonl", *words, "-o", "data/x", code=2)
+    assert f"{content}#4294967295: no run has 4,294,967,296 rollouts of one prompt" in told
+    assert not (lab.folder / "data/x").exists()
+
+
 @pytest.mark.parametrize("command", [["merge", "data/r"], ["select", "data/r", "--status", "failed"]])
 def test_nothing_is_made_inside_of_a_run_that_is_only_read(lab: Lab, command: list[str]) -> None:
     before = sorted(lab.run_dir.iterdir())
