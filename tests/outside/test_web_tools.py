@@ -207,6 +207,21 @@ def test_odd_answers_of_an_engine_are_errors_that_help(
         assert (failed, said in result["error"]) == (True, True), result
 
 
+def test_results_found_are_kept_when_the_next_page_is_refused(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hermes_run.outside.services.WAIT_S", 0.01)
+    settings = searxng(site, ROWS)
+    good = site.pages["/search"]
+
+    def once(handler: Handler) -> None:
+        handler.give(b"", status=429) if "pageno=" in handler.path else good(handler)
+
+    site.pages["/search"] = once
+    result, failed = ask(spec_of(tmp_path, []), settings, "web_search", query="q", limit=25)
+    assert (failed, len(result["data"]["web"])) == (False, 10)
+
+
 def test_key_that_an_engine_shows_is_in_no_result_and_on_no_cassette(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hermes_run.errors import ToolError
 from hermes_run.outside.engines.asking import Client, hits, unique
 
 if TYPE_CHECKING:
@@ -26,7 +27,12 @@ class Searxng:
         found: list[Hit] = []
         for page in range(1, _MOST_PAGES + 1):
             params = {"q": query, "format": "json", **({"pageno": page} if page > 1 else {})}
-            answer = await self._client.ask("/search", params=params)
+            try:
+                answer = await self._client.ask("/search", params=params)
+            except ToolError:
+                if not found:
+                    raise
+                break  # what was found is found
             more = unique([*found, *hits(answer.get("results"), "title", "url", "content")], limit)
             if len(more) == len(found):
                 break
