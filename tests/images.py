@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 BUSYBOX = "hermes-run-test/busybox:1"
 BASH = "hermes-run-test/bash:1"
 NO_SHELL = "hermes-run-test/no-shell:1"
+NO_PROGRAM = "hermes-run-test/no-program:1"
 BLOCKS = "hermes-run-test/blocks:1"
 CHATTY_SHELL = "hermes-run-test/chatty-shell:1"
 BANNER_SHELL = "hermes-run-test/banner-shell:1"
@@ -139,6 +140,13 @@ def without_shell() -> bytes:
     return _busybox_tree(has_shell=False).finish()
 
 
+def shell_that_is_no_program() -> bytes:
+    """A root file system whose /bin/sh nobody may run."""
+    tree = _busybox_tree(has_shell=False)
+    tree.file("bin/sh", b"text")
+    return tree.finish()
+
+
 def chatty_shell() -> bytes:
     """A root file system whose /bin/sh prints 200 KiB and then blocks."""
     tree = _busybox_tree(has_shell=False)
@@ -185,6 +193,7 @@ _ODD: dict[str, tuple[Callable[[], bytes], list[str]]] = {
     BUSYBOX: (busybox, []),
     BASH: (bash, []),
     NO_SHELL: (without_shell, []),
+    NO_PROGRAM: (shell_that_is_no_program, []),
     CHATTY_SHELL: (chatty_shell, []),
     BANNER_SHELL: (banner_shell, []),
     BLOCKS: (busybox, ['ENTRYPOINT ["/bin/sh", "-c", "echo entry point; sleep 100000"]', 'CMD ["x"]']),

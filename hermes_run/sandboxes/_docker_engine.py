@@ -49,6 +49,7 @@ _CURES = {
 }
 _START_TROUBLES = (
     (re.compile(r"/bin/sh\b.*no such file|/bin/sh\b.*not found"), "its image has no shell, /bin/sh"),
+    (re.compile(r'"/bin/sh": permission denied'), "its image's /bin/sh is no program that its user may run"),
     (re.compile(r"exec format error"), "its image is for another CPU than the Docker daemon's"),
     (re.compile(r"no space left"), "the Docker daemon's disk is full: make room (docker system prune)"),
     (

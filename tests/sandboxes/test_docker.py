@@ -101,10 +101,17 @@ def test_entry_point_of_an_image_is_replaced() -> None:
     assert said(images.BLOCKS, "echo mine") == "mine\n"
 
 
-def test_image_without_a_shell_fails_its_prompt_with_a_reason() -> None:
-    error = refusal(images.NO_SHELL)
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        (images.NO_SHELL, "its image has no shell, /bin/sh"),
+        (images.NO_PROGRAM, "its image's /bin/sh is no program that its user may run"),
+    ],
+)
+def test_image_without_a_shell_fails_its_prompt_with_a_reason(image: str, why: str) -> None:
+    error = refusal(image)
     assert error.reason == "sandbox_start"
-    assert str(error) == "a docker sandbox did not start: its image has no shell, /bin/sh"
+    assert str(error) == f"a docker sandbox did not start: {why}"
     assert containers() == []
 
 
