@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import posixpath
 import secrets
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -36,6 +35,7 @@ d=${p%/*}; d=${d:-/}
 """
 # Prints the topmost folder that has to be made, or nothing.
 _CAN_ADD = r"""
+[ ! -d "$p" ] || exit 71
 if [ -e "$p" ] || [ -L "$p" ]; then echo 'there is a file already'; exit 75; fi
 case $p in */) echo 'the path names a directory'; exit 75 ;; esac
 d=${p%/*}; d=${d:-/}; top=
@@ -125,8 +125,10 @@ class Changeset:
         asked = "".join(f"p={path_word(path)} l={'1' * is_edit}\nwhere\n" for path, is_edit in names)
         result = await run_script(self._sandbox, f"{PRELUDE}{_WHERE}{asked}", max_output=1_000_000)
         found = dict(zip(names, text_of(result.output).split("\0"), strict=False))
-        shared = Counter(found[name] for name in found)
-        self._places = {name: place for name, place in found.items() if shared[place] > 1}
+        paths: dict[str, set[str]] = {}
+        for (path, _), place in found.items():
+            paths.setdefault(place, set()).add(path)
+        self._places = {name: place for name, place in found.items() if len(paths[place]) > 1}
 
     def _path(self, path: str, *, is_edit: bool = False) -> str:
         path = posixpath.normpath(path)

@@ -255,6 +255,21 @@ def test_one_file_under_two_names_keeps_both_changes(any_shell: Place, other: st
     assert any_shell.sh("readlink link.txt; readlink folder") == b"f.txt\n.\n"
 
 
+def test_a_file_that_is_moved_and_then_changed_keeps_the_name_it_was_given(any_shell: Place) -> None:
+    any_shell.put("f.txt", b"a\n")
+    patch = "*** Move File: f.txt -> d/f.txt\n*** Update File: d/f.txt\n@@\n-a\n+A\n*** Add File: f.txt\n+new"
+    result = any_shell.call("patch", patch=patch)
+    assert (result["files_created"], result["files_modified"]) == (["d/f.txt"], ["f.txt"])
+    assert any_shell.sh("cat d/f.txt f.txt") == b"A\nnew\n"
+
+
+@pytest.mark.parametrize("patch", ["*** Add File: d\n+x", "*** Move File: f.txt -> d"])
+def test_a_folder_in_the_way_is_told_as_one(any_shell: Place, patch: str) -> None:
+    any_shell.put("f.txt", b"a\n")
+    any_shell.sh("mkdir d")
+    assert "d is a directory" in any_shell.error("patch", patch=patch)
+
+
 def test_a_link_and_its_target_are_two_files_for_what_takes_names_away(any_shell: Place) -> None:
     any_shell.put("f.txt", b"a\n")
     any_shell.sh("ln -s f.txt link.txt")
