@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hermes_run.core.messages import Message, System
-from hermes_run.models.requests import CACHE_MARK, Opening, Variant, encode_message, request_body
+from hermes_run.core.messages import Assistant, Message, System
+from hermes_run.models.requests import (
+    CACHE_MARK,
+    Opening,
+    Variant,
+    encode_message,
+    request_body,
+    without_reasoning,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,6 +37,7 @@ class Conversation:
         self._marks = config.cache_marks
         self._said: list[bytes] = []
         self._marked: list[tuple[int, bytes]] = []
+        self._wired: list[tuple[int, Assistant]] = []
         self.add(opening)
 
     def add(self, messages: Iterable[Message]) -> None:
@@ -39,15 +47,19 @@ class Conversation:
             if self._marks and not is_system and _has_text(message):
                 self._marked.append((len(self._said), encode_message(message, CACHE_MARK)))
                 del self._marked[:-_LAST_MARKED]
+            if isinstance(message, Assistant) and message.wire:
+                self._wired.append((len(self._said), message))
             self._said.append(encode_message(message, CACHE_MARK if is_system else None))
 
     def body(self, variant: Variant) -> bytes:
         """The request that asks for the next turn."""
         said = self._said
-        if self._marked:
+        if self._marked or not variant.takes_reasoning:
             said = said.copy()
-            for place, encoded in self._marked:
-                said[place] = encoded
+        for place, encoded in self._marked:
+            said[place] = encoded
+        for place, message in () if variant.takes_reasoning else self._wired:
+            said[place] = encode_message(without_reasoning(message))
         return request_body(self._opening.encoded(variant), said)
 
 

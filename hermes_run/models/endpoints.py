@@ -123,6 +123,8 @@ class Endpoint:
                 self.variant = replace(self.variant, length_field="max_completion_tokens")
             case "is_stream":
                 self.variant = replace(self.variant, is_stream=True)
+            case "takes_reasoning":
+                self.variant = replace(self.variant, takes_reasoning=False)
 
     def is_up(self, now: float) -> bool:
         """Whether it could be connected to, as far as is known."""

@@ -64,6 +64,15 @@ def _encode_assistant(message: Assistant, mark: Mapping[str, Any] | None) -> byt
     return encode_json(turn)
 
 
+_REASONING = frozenset({"reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
+
+
+def without_reasoning(message: Assistant) -> Assistant:
+    """The same turn for an endpoint that does not take its reasoning back."""
+    wire = {name: value for name, value in (message.wire or {}).items() if name not in _REASONING}
+    return Assistant(message.text, message.reasoning, message.tool_calls, wire or None)
+
+
 def _content(text: str, mark: Mapping[str, Any] | None) -> Any:
     return text if mark is None else [{"type": "text", "text": text, "cache_control": mark}]
 
@@ -114,11 +123,13 @@ class Variant:
         max_tokens: no reply may be longer, for all that credit allows; None for no such bound.
         length_field: the name under which it wants `max_tokens`.
         is_stream: whether the reply is asked for as a stream.
+        takes_reasoning: whether it takes back the reasoning that it gave.
     """
 
     max_tokens: int | None = None
     length_field: str = "max_tokens"
     is_stream: bool = False
+    takes_reasoning: bool = True
 
 
 class Opening:

@@ -8,7 +8,7 @@
 | 401, 403, 407; 402, 429 `insufficient_quota`; 3xx, 404, 405, 410, 400 about what all rows share | `stop` |
 | 400 or 403 of a moderation | `fail` with the reason `filtered` |
 | 400 that says that the model wrote no call | `retry` with the reason `malformed_call` |
-| 402 that names an affordable length; 400 that wants another field for the length, or a stream | `adapt` |
+| 402 with an affordable length; 400 that wants another length field, a stream, no reasoning back | `adapt` |
 | any other 4xx | `fail` with the reason `provider_error` |
 
 The texts go into the manifest, which is equal for equal runs: `scrub` takes out what varies.
@@ -50,7 +50,8 @@ class Verdict(msgspec.Struct, frozen=True):
         cure: what helps, for `stop`, where what was said tells that.
         unreached: the endpoint could not be connected to.
         is_page: a web page came instead of a reply.
-        adapt: what to send otherwise, for `adapt`: `max_tokens`, `length_field` or `is_stream`.
+        adapt: what to send otherwise, for `adapt`: `max_tokens`, `length_field`, `is_stream` or
+            `takes_reasoning`.
         affordable: the most tokens that the credit allows, for `adapt: max_tokens`.
     """
 
@@ -142,6 +143,15 @@ _WANTS_STREAM = re.compile(
     r"|stream.{0,20}(is required|must be (set to )?true|should be (set to )?true)"
     r"|non-stream\w*.{0,40}not (supported|allowed)"
 )
+_NO_REASONING = re.compile(
+    r"messages?\b.{0,80}\breasoning(_content|_details)?\b.{0,120}"
+    r"(unsupported|not (supported|permitted|allowed)|unexpected|unknown|unrecognized)"
+    r"|(unexpected|unknown|unrecognized) .{0,60}\breasoning(_content|_details)?\b.{0,30}messages?\b"
+    r"|extra (inputs|fields) .{0,60}messages?\b.{0,40}\breasoning"
+    r"|remove the reasoning_content"
+)
+"""Of a turn's reasoning that was sent back."""
+_REASONING_FIELD = re.compile(r"messages?\b.*\breasoning(_content|_details)?")
 _WANTS_TLS = re.compile(r"http request .{0,20}https (port|server)")
 _PREFILL = re.compile(r"prefill|(last|final) (message|role)|end with (a )?user|continue_final_message")
 _OF_ONE_ROW = re.compile(
@@ -182,6 +192,8 @@ def _adaptation(said: Said, text: str) -> Verdict | None:
     message = said.heard
     if _LENGTH_FIELD.search(message):
         return Verdict("adapt", text, stop=RequestRefused, adapt="length_field")
+    if _NO_REASONING.search(message) or _REASONING_FIELD.fullmatch(said.field):
+        return Verdict("adapt", text, stop=RequestRefused, adapt="takes_reasoning")
     if _WANTS_STREAM.search(message):
         return Verdict("adapt", text, stop=RequestRefused, adapt="is_stream")
     return None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_run.core.messages import User
+from hermes_run.core.messages import ToolResult, User
 from hermes_run.core.task import PromptTask
 from hermes_run.errors import EnvironmentStop, OutOfCredit, ProviderError, RequestRefused
 from hermes_run.models.config import ModelConfig
@@ -113,3 +114,47 @@ def test_after_a_stop_nobody_asks_any_more(server: ModelServer) -> None:
 
     asyncio.run(run())
     assert len(server.requests) <= 5
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "'messages.1': property 'reasoning_content' is unsupported"}}),
+        (400, {"error": {"message": "Extra inputs are not permitted, field: 'messages[1].reasoning'"}}),
+        (400, {"error": {"message": "Unknown name \"reasoning\" at 'messages[1]': Cannot find field."}}),
+        (400, {"error": {"message": "Please remove the reasoning_content from your message"}}),
+        (
+            422,
+            {"detail": [{"loc": ["body", "messages", 1, "assistant", "reasoning"], "msg": "Extra inputs"}]},
+        ),
+    ],
+)
+def test_reasoning_that_an_endpoint_does_not_take_back_is_left_out(
+    server: ModelServer, status: int, body: dict[str, object]
+) -> None:
+    """For all rollouts after the first refusal, and nothing else of the turn."""
+
+    def respond(request: Request) -> Answer:
+        if any("reasoning" in message for message in request.messages):
+            return Answer(status=status, body=json.dumps(body).encode())
+        calls = [] if request.turn else [("terminal", {"command": "ls"})]
+        return says("done", calls=calls, reasoning="because")
+
+    server.respond = respond
+
+    async def run() -> list[str]:
+        client = OpenAIClient(ModelConfig(name="m", base_url=server.url), QUICK)
+        found = []
+        for number in range(3):
+            chat = client.start(PromptTask(f"{number}#0", 0, ""), [], [])
+            first = await chat.ask([User("[a]")])
+            found.append(first.message.reasoning)
+            reply = await chat.ask([ToolResult(first.message.tool_calls[0].id, "terminal", "{}")])
+            found.append(reply.message.text)
+        await client.aclose()
+        return found
+
+    assert asyncio.run(run()) == ["because", "done"] * 3
+    assert len(server.requests) == 7
+    last = server.requests[-1].messages[1]
+    assert (sorted(last), last["content"]) == (["content", "role", "tool_calls"], "done")

@@ -105,7 +105,7 @@ def test_an_error_is_read_in_whatever_form_it_comes(body: bytes, text: str) -> N
         ("Tool call id call_1 was not found in the conversation", "fail"),
         ("invalid arguments of a tool", "fail"),
         ("The number of images is not valid", "fail"),
-        ("Unknown name 'reasoning' at 'messages[1]': Cannot find field.", "fail"),
+        ("Unknown name 'odd' at 'messages[1]': Cannot find field.", "fail"),
         ("tools is not supported in this model", "stop"),
         ("Unsupported parameter: 'temperature'", "stop"),
         ("Value of max_tokens must be less than 4096", "stop"),
