@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
-import stat
 from typing import TYPE_CHECKING, Any
 
 from hermes_run.errors import BrowserError, ToolError
-from hermes_run.tools.shell import quote
+from hermes_run.tools.downloads import Downloads, quietly
 from hermes_run.tools.untrusted import NOTE, defang, outside_of
 from hermes_run.tools.ways import led_nowhere
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Coroutine
 
     from playwright.async_api import BrowserContext, ConsoleMessage, Dialog, Frame, Page, Request
-    from playwright.async_api import Download as Downloading
 
     from hermes_run.core.contracts import ToolSession
 
@@ -34,13 +31,8 @@ BEGIN_S = 0.25
 """What a click or a key leads to has mostly begun by then; what has not is told with the next result."""
 SETTLE_S = 1.5
 PROBE_S = 3.0
-DOWNLOAD_TIMEOUT_S = 30.0
-MOST_DOWNLOAD = 20 * 2**20
-DOWNLOADS = "downloads"
-DOWNLOADS_AT_ONCE = 3
 RESTLESS = "the page loads itself or others again and again and cannot be used; open another address"
 LOOK_AGAIN = "take a new browser_snapshot"
-MOST_DOWNLOADS = 50
 
 _NOTHING = frozenset({"", "about:blank"})
 _MANY = 4
@@ -62,8 +54,7 @@ class Browsing:
         self._session = session
         self._context: BrowserContext | None = None
         self._page: Page | None = None
-        self._downloads: list[asyncio.Task[None]] = []
-        self._begun_downloads = 0
+        self._downloads = Downloads(session, self._note)
         self._answering: set[asyncio.Task[None]] = set()
         self._crashed: list[Page] = []
         self._happened: list[str] = []
@@ -114,7 +105,7 @@ class Browsing:
         self._page = None  # so that the new one is not taken for one that the page opened
         self._page = await self.do(old.context.new_page())
         self._arrived.set()
-        await _quietly(old.close())
+        await quietly(old.close())
         return self._page
 
     async def visited(self) -> Page:
@@ -166,7 +157,7 @@ class Browsing:
 
     async def stop(self, page: Page) -> None:
         """Give up what is still on its way to a page."""
-        await _quietly(_stop_loading(page))
+        await quietly(_stop_loading(page))
 
     @property
     def is_restless(self) -> bool:
@@ -198,7 +189,7 @@ class Browsing:
         """Give up all windows: a page that hangs may hold up every other one of its process."""
         context, self._context, self._page = self._context, None, None
         if context is not None:
-            await _quietly(context.close())
+            await quietly(context.close())
 
     async def settle(self, page: Page) -> None:
         """Let what an action began come to rest, for a moment."""
@@ -232,7 +223,7 @@ class Browsing:
         except WindowGoneError:
             page = await self.page()
             title = await self.do(page.title())
-        await self._finish_downloads()
+        await self._downloads.finish()
         happened = {"happened": self._take_happened()} if self._happened else {}
         where = {"url": defang(page.url)[:2_000], "title": defang(title)[:500]}
         return {"success": True, "note": NOTE, **where, **result, **happened}
@@ -248,7 +239,7 @@ class Browsing:
         page.on("dialog", self._asked)
         page.on("console", self._printed)
         page.on("pageerror", lambda error: self._message("error", str(error)))
-        page.on("download", self._downloading)
+        page.on("download", self._downloads.begin)
         page.on("crash", self._has_crashed)
         if not is_first:
             pages = self._context.pages if self._context is not None else []
@@ -301,54 +292,15 @@ class Browsing:
         self.messages.append({"type": kind, "text": defang(text)[:_MOST_CHARS]})
         del self.messages[:-_MOST_MESSAGES]
 
-    def _downloading(self, download: Downloading) -> None:
-        self._begun_downloads += 1
-        if len(self._downloads) >= DOWNLOADS_AT_ONCE or self._begun_downloads > MOST_DOWNLOADS:
-            self._note("the page offered more downloads than are kept")
-            self._later(download.cancel())
-        else:
-            self._downloads.append(asyncio.ensure_future(self._save(download)))
-
-    async def _save(self, download: Downloading) -> None:
-        """Put a downloaded file into the sandbox."""
-        from playwright.async_api import Error
-
-        name = (
-            re.sub(r"[^A-Za-z0-9._-]+|\.\.+", "_", download.suggested_filename)[-100:].lstrip("._") or "file"
-        )
-        try:
-            async with asyncio.timeout(DOWNLOAD_TIMEOUT_S):
-                path = await download.path()
-            self._note(await self._put(name, _read_plain(str(path))))
-        except (Error, OSError, TimeoutError, ToolError) as error:
-            why = str(error) if isinstance(error, ToolError) else "it did not arrive"
-            self._note(f"the file {name} was offered for download and not kept: {why}")
-            await _quietly(download.cancel())
-        await _quietly(download.delete())
-
-    async def _put(self, name: str, data: bytes) -> str:
-        """Write a downloaded file; what to say about it. Raises ToolError."""
-        target = f"{DOWNLOADS}/{name}"
-        script = f"mkdir -p {DOWNLOADS} && cat >{quote(target.encode())}"
-        done = await self._session.sandbox.exec(script, stdin=data, timeout_s=60)
-        if done.exit_code:
-            raise ToolError("it cannot be written there")
-        return f"a file was downloaded to {target} ({len(data)} bytes)"
-
-    async def _finish_downloads(self) -> None:
-        begun = list(self._downloads)
-        await asyncio.gather(*begun)
-        self._downloads = [task for task in self._downloads if task not in begun]
-
     def _later(self, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.ensure_future(_quietly(work))
+        task = asyncio.ensure_future(quietly(work))
         self._answering.add(task)
         task.add_done_callback(self._answering.discard)
 
     @property
     def is_downloading(self) -> bool:
         """Whether a download began since the last result."""
-        return bool(self._downloads)
+        return self._downloads.is_any
 
     def _note(self, text: str) -> None:
         if len(self._happened) < _MOST_NOTES:
@@ -375,7 +327,7 @@ class Browsing:
         if opener is None or opener.is_closed():
             return False
         self._page = opener
-        await _quietly(page.close())
+        await quietly(page.close())
         return True
 
     async def close(self) -> None:
@@ -383,39 +335,18 @@ class Browsing:
         if self._is_closed:
             return
         self._is_closed = True
-        tasks = [*self._downloads, *self._answering]
-        for task in tasks:
+        for task in self._answering:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._answering, return_exceptions=True)
+        await self._downloads.close()
         if self._context is not None:
-            await _quietly(self._context.close())
-
-
-async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
-    """Do something whose failure changes nothing."""
-    from playwright.async_api import Error
-
-    with contextlib.suppress(Error, TimeoutError):
-        async with asyncio.timeout(ACTION_TIMEOUT_S):
-            await work
+            await quietly(self._context.close())
 
 
 async def _stop_loading(page: Page) -> None:
     session = await page.context.new_cdp_session(page)
     await session.send("Page.stopLoading")
     await session.detach()
-
-
-def _read_plain(path: str) -> bytes:
-    """A downloaded file, which the jail wrote: no link is followed out of it. Raises ToolError."""
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(file, "rb") as stream:
-        about = os.fstat(stream.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise ToolError("it is no file")
-        if about.st_size > MOST_DOWNLOAD:
-            raise ToolError(f"it is larger than {MOST_DOWNLOAD >> 20} MiB")
-        return stream.read()
 
 
 def _said(error: Exception, cure: str) -> str:

@@ -438,7 +438,7 @@ def test_download_lands_in_the_sandbox(site: Site, lab: tuple[Lab, Site], browse
 def test_downloads_without_end_are_ended(
     site: Site, browser: Rollout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hermes_run.tools.browsing.DOWNLOAD_TIMEOUT_S", 2.0)
+    monkeypatch.setattr("hermes_run.tools.downloads.DOWNLOAD_TIMEOUT_S", 2.0)
 
     def forever(handler: Handler) -> None:
         handler.send_response(200)
