@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+MOST_ROLLOUTS = 10_000_000
+"""Of one prompt: ten times the samples that a spec can ask for. What a damaged file says fits no memory."""
+_MOST_ROWS = 1 << 62
+
+
 class PlanFile(Struct, frozen=True):
     """The contents of plan.json.
 
@@ -96,6 +101,12 @@ def places_of(plan: PlanFile, rows: int) -> array[int]:
     return places
 
 
+def _are_places(runs: list[tuple[int, int]], rows: int) -> bool:
+    """Whether so many rows can stand there; a version that kept no places had none."""
+    are_numbers = all(first >= 0 <= count and first + count < _MOST_ROWS for first, count in runs)
+    return not runs or (are_numbers and sum(count for _, count in runs) == rows)
+
+
 def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
     """The plan of a run directory and its packed content keys. Raises UsageError when it has none."""
     try:
@@ -111,10 +122,10 @@ def read_plan(folder: Path) -> tuple[PlanFile, bytes]:
             f"{folder / layout.PLAN}: damaged ({error}); running the spec again writes it anew"
         ) from None
     selection = content.selection
-    if selection.samples < 1 or not 0 <= (selection.max_samples or 0) < 1 << 62:
-        raise UsageError(
-            f"{folder / layout.PLAN}: damaged (no such selection); running the spec again writes it anew"
-        )
+    is_possible = 1 <= selection.samples <= MOST_ROLLOUTS and 0 <= (selection.max_samples or 0) < _MOST_ROWS
+    if not is_possible or not _are_places(content.places, len(keys) // 16):
+        what = "no such places" if is_possible else "no such selection"
+        raise UsageError(f"{folder / layout.PLAN}: damaged ({what}); running the spec again writes it anew")
     if len(keys) * content.selection.samples != content.planned * 16:
         raise UsageError(
             f"{folder / layout.PLAN_KEYS}: does not fit plan.json; running the spec again writes both anew"

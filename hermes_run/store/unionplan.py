@@ -21,7 +21,7 @@ import msgspec
 from hermes_run.core.keys import unpack_key
 from hermes_run.dataset.plan import InvalidRow, Selection
 from hermes_run.errors import UsageError
-from hermes_run.store.planfile import PlanFile, places_of, runs_of
+from hermes_run.store.planfile import MOST_ROLLOUTS, PlanFile, places_of, runs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from hermes_run.store.parts import Part
 
 _KEY_BYTES = 16
-_MOST_ROLLOUTS = 10_000_000
-"""Of one prompt: ten times the samples that a spec can ask for. What a damaged manifest says fits no plan."""
 
 
 class Rows(msgspec.Struct):
@@ -81,7 +79,7 @@ def rows_of_keys(packed: Iterator[bytes]) -> Rows:
 def width_of(key: bytes) -> int:
     """How many rollouts of its prompt there are at least, if there is this one. Raises UsageError."""
     width = int.from_bytes(key[_KEY_BYTES:], "big") + 1
-    if width > _MOST_ROLLOUTS:
+    if width > MOST_ROLLOUTS:
         raise UsageError(
             f"{unpack_key(key)}: no run has {width:,} rollouts of one prompt; the manifest that lists it is "
             "damaged, or no manifest of a run"

@@ -6,7 +6,7 @@ import json
 import random
 import re
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -282,11 +282,23 @@ def test_a_lost_checkpoint_is_mended_by_repair_and_the_journal_stays_as_it_is(
     resume(lab)
 
 
-@pytest.mark.parametrize("selection", [{"max_samples": -1}, {"max_samples": 10**25}, {"samples": 0}])
-def test_a_plan_with_an_impossible_selection_is_damaged(lab: Lab, selection: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"selection": {"max_samples": -1}},
+        {"selection": {"max_samples": 10**25}},
+        {"selection": {"samples": 0}},
+        {"selection": {"samples": 2**32}, "planned": 3 * 2**32},
+        {"places": [[0, 10**12]]},
+        {"places": [[-1, 3]]},
+        {"places": [[2**64, 3]]},
+    ],
+)
+def test_a_plan_that_no_dataset_can_have_is_damaged(lab: Lab, change: dict[str, Any]) -> None:
     path = lab.run_dir / "plan.json"
     plan = json.loads(path.read_bytes())
-    path.write_text(json.dumps(plan | {"selection": plan["selection"] | selection}))
+    selection = plan["selection"] | change.get("selection", {})
+    path.write_text(json.dumps(plan | change | {"selection": selection}))
     for words in (("status",), ("select", "--rows", "rows.jsonl"), ("merge", "-o", "x")):
         refused = lab.call(words[0], str(lab.run_dir), *words[1:])
         assert refused.code == 2, refused.err
