@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import signal
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -222,7 +223,7 @@ class Driver:
         if self.stopped:
             return self.exit_code, self.stopped, self.ran
         if signals.count:
-            return signals.exit_code, "stopped by a signal", self.ran
+            return signals.exit_code, f"stopped by {signal.Signals(signals.signum).name}", self.ran
         return 0, "", self.ran
 
 

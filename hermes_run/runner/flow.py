@@ -74,7 +74,7 @@ async def run(
         tell_of_shards(spec, options.shard, observer)
         backends = make_backends(spec, settings, plan)
         if not options.fresh:
-            refuse_foreign(spec.output.dir / spec.run_name)
+            refuse_foreign(spec.output.dir / spec.run_name, plan)
         with open_run(spec, settings, plan, options, observer) as opened:
             driver = Driver(opened, observer)
             driver.announce()
@@ -98,6 +98,8 @@ def plan_only(spec: Spec, settings: Settings, options: RunOptions | None = None)
     check_mcp_can_work(spec, is_dry=True)
     check_artifacts(spec)
     backends = make_backends(spec, settings, plan)
+    if not options.fresh:
+        refuse_foreign(spec.output.dir / spec.run_name, plan)
     described = describe_plan(spec, settings, plan, options)
     described["images"] = asyncio.run(images_here(spec, settings, plan, backends))
     return described
@@ -125,9 +127,11 @@ def tell_of_rows_left_out(plan: Plan, observer: Observer) -> None:
         whose = f"part {plan.selection.shard} of {plan.path}" if plan.selection.shard else str(plan.path)
         observer.warn(f"there are no rows in {whose}; nothing is run")
     if plan.removed:
-        observer.warn(f"{plan.removed} duplicates removed (dataset.dedupe)")
+        removed = f"{plan.removed} duplicates" if plan.removed > 1 else "1 duplicate"
+        observer.warn(f"{removed} removed (dataset.dedupe)")
     if plan.invalid:
-        observer.warn(f"{len(plan.invalid)} rows cannot be run and count as invalid; plan.json lists them")
+        rows = f"{len(plan.invalid)} rows" if len(plan.invalid) > 1 else "1 row"
+        observer.warn(f"{rows} cannot be run and count as invalid; plan.json lists them")
 
 
 def endpoint_of(spec: Spec, settings: Settings, options: RunOptions) -> Endpoint | None:

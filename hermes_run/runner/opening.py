@@ -129,7 +129,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         if journal.lines and snapshot.is_judged_otherwise(folder):
             changed = judge_again(folder, journal, filters)
             journal.begin_sync()()  # spec.yaml, which remembers these filters, must not be safe before it
-            if changed or remembered(folder):
+            if changed or remembered(folder).get("judgement"):
                 warnings.append(f"the filters changed: {changed} kept trajectories are judged otherwise now")
         forget_hashes(folder)
         snapshot.write(folder)
@@ -137,7 +137,9 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
         reuse = Reuse(folder, journal, snapshot.work, filters, spec.batch_size)
         for other in spec.reuse:
             taken = reuse.take_over(other, untried(plan, journal))
-            warnings.append(f"{taken} rollouts were taken over from {other} (reuse)")
+            if taken or not has_entries:
+                rollouts = "1 rollout was" if taken == 1 else f"{taken} rollouts were"
+                warnings.append(f"{rollouts} taken over from {other} (reuse)")
     except BaseException:
         journal.close()
         raise

@@ -1,4 +1,7 @@
-"""SIGINT and SIGTERM: the first drains, the second leaves at once; outside the rollouts one suffices."""
+"""SIGINT, SIGTERM and SIGHUP: the first drains, the second leaves at once; outside the rollouts one suffices.
+
+SIGHUP is a terminal that was closed; where it is ignored (`nohup`) it stays so.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +41,9 @@ class StopSignal:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
-        for signum in (signal.SIGINT, signal.SIGTERM):
-            self._before[signum] = signal.signal(signum, self._handle)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+                self._before[signum] = signal.signal(signum, self._handle)
         return self
 
     def __exit__(

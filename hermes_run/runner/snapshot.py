@@ -101,9 +101,14 @@ class Snapshot:
         }
         text = yaml.dump(effective, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=110)
         path = folder / layout.SPEC
-        data = ("# The effective spec of this run. It can be run as it is.\n" + text).encode()
+        data = (_HEADER + text).encode()
         if not path.exists() or path.read_bytes() != data:
             replace_file(path, data)
+
+
+_HEADER = """\
+# The effective spec of this run. It can be run as it is; a part's with --shard and the run_name of the whole.
+"""
 
 
 def remembered(folder: Path) -> dict[str, Any]:

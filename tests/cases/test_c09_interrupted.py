@@ -29,6 +29,7 @@ HOW: dict[str, tuple[list[int], int]] = {
     "SIGINT twice": ([signal.SIGINT, signal.SIGINT], 130),
     "SIGTERM": ([signal.SIGTERM], 143),
     "SIGTERM then SIGINT": ([signal.SIGTERM, signal.SIGINT], 143),
+    "SIGHUP": ([signal.SIGHUP], 129),
     "SIGKILL": ([signal.SIGKILL], -9),
 }
 

@@ -284,3 +284,22 @@ def test_a_journal_that_is_lost_names_the_repair_whatever_else_is_lost(scripted:
         scripted.run(), 2, "journal", f"hermes-run repair {scripted.run_dir.relative_to(scripted.folder)}"
     )
     assert not (scripted.run_dir / "journal.jsonl").exists()
+
+
+def test_a_manifest_alone_is_not_run_over(scripted: Lab) -> None:
+    """As git brings it to another machine: with the spec that the run remembers, and without."""
+    assert scripted.run().code == 0
+    for path in list(scripted.run_dir.iterdir()):
+        if path.name not in ("manifest.jsonl", "spec.yaml"):
+            path.unlink()
+    before = (scripted.run_dir / "manifest.jsonl").read_bytes()
+    for _ in range(2):
+        for more in ((), ("--dry-run",)):
+            refused = scripted.run(*more)
+            assert refused.code == 2
+            assert "holds a manifest without its trajectories" in refused.err
+            assert "import" not in refused.err
+        (scripted.run_dir / "spec.yaml").unlink(missing_ok=True)
+    assert [path.name for path in scripted.run_dir.iterdir()] == ["manifest.jsonl"]
+    assert (scripted.run_dir / "manifest.jsonl").read_bytes() == before
+    assert scripted.run("--fresh").code == 0

@@ -52,3 +52,18 @@ def test_a_shard_resumes_by_the_same_command(lab: Lab) -> None:
     planned = lab.run("--dry-run", "--json", "--shard", "2/2").json()
     assert planned["pending"] == planned["planned"] > 0
     assert planned["invalid"] == 0
+
+
+def test_the_spec_of_a_part_is_not_run_as_the_whole_in_its_place(lab: Lab) -> None:
+    sharded(lab)
+    assert lab.run("-q", "--shard", "1/2").code == 0
+    folder = lab.run_dir.with_name("r.1-of-2")
+    before = (folder / "journal.jsonl").read_bytes()
+    for more in ((), ("--dry-run",)):
+        refused = lab.call(str(folder / "spec.yaml"), "-q", *more)
+        assert refused.code == 2
+        assert "holds part 1/2 of the dataset" in refused.err
+        assert "run_name r and --shard 1/2" in refused.err
+    assert (folder / "journal.jsonl").read_bytes() == before
+    assert lab.call(str(folder / "spec.yaml"), "-q", "--run-name", "r", "--shard", "1/2").code == 0
+    assert (folder / "journal.jsonl").read_bytes() == before

@@ -48,6 +48,32 @@ def check(lab: Lab, running: subprocess.Popen[bytes]) -> None:
     lab.assert_sound()
 
 
+def test_a_terminal_that_hangs_up_lets_what_is_in_flight_finish(served: Lab, server: ModelServer) -> None:
+    """Closed with the window, it sends SIGHUP, and nothing that is written there arrives any more."""
+    ours, theirs = pty.openpty()
+    running = subprocess.Popen(
+        served.command("run", str(served.write_spec())),
+        cwd=served.folder,
+        env=served.environment() | {"TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=lambda: os.login_tty(theirs),  # noqa: PLW1509 - it is its session's terminal then
+    )
+    os.close(theirs)
+    while len(server.requests) < 3:
+        assert running.poll() is None
+        time.sleep(0.02)
+    os.close(ours)
+    assert running.wait(60) == 129
+    begun = len(server.requests)
+    assert served.statuses() == {"completed": begun}
+    assert begun < 6
+    assert served.run("-q").code == 0
+    assert len(server.requests) == 6
+    served.assert_sound()
+
+
 @pytest.mark.parametrize("has_stdout", [True, False])
 def test_a_terminal_that_is_closed_ends_nothing(
     served: Lab, server: ModelServer, *, has_stdout: bool
