@@ -40,10 +40,16 @@ KEY_NAMES = {
     "apitoken",
     "password",
 }
-NO_KEYS_HERE = (
-    "a key itself is never written down here; put it into an environment variable and name that variable: "
-    "api_key_env: MY_KEY"
-)
+_MCP: KeyPath = ("tools", "mcp")
+
+
+def no_keys_here(path: KeyPath) -> str:
+    """What to do with a key that was written at `path`."""
+    named = "env: [MY_KEY]" if path[: len(_MCP)] == _MCP else "api_key_env: MY_KEY"
+    return (
+        "a key itself is never written down here; put it into an environment variable and name that variable:"
+        f" {named}"
+    )
 
 
 def check_shape(
@@ -144,7 +150,7 @@ class _Explainer:
 
     def _what_was_meant(self, path: KeyPath, name: str, known: Mapping[str, Any]) -> str:
         if name.replace("-", "").replace("_", "").lower() in KEY_NAMES:
-            return NO_KEYS_HERE
+            return no_keys_here(path)
         meant = self.other_names.get(name, "")
         if meant.startswith("--"):
             return f"unknown key; it is an option of the command line: {meant}"

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hermes_run.spec.keys_and_hosts import holds_key, is_surely_key, is_variable_name, looks_like_key
-from hermes_run.spec.shape import KEY_NAMES, NO_KEYS_HERE, SENT_AS_IT_IS
+from hermes_run.spec.shape import KEY_NAMES, SENT_AS_IT_IS, no_keys_here
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -70,7 +70,7 @@ def refuse_keys(tree: Node, mistakes: Mistakes, told: Collection[KeyPath] = ()) 
             continue
         problem = ""
         if _is_key(path, text):
-            problem = f"looks like an API key; {NO_KEYS_HERE}"
+            problem = f"looks like an API key; {no_keys_here(path)}"
         elif path[-1] in _VARIABLES and not is_variable_name(text):
             problem = "must be the name of an environment variable (letters, digits and _), such as MY_KEY"
         if problem:

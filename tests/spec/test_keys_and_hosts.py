@@ -314,3 +314,10 @@ def test_what_names_no_place_is_no_host(text: str) -> None:
 def test_a_host_may_have_a_port() -> None:
     assert parse_host("a.example:65535") == ("a.example", 65535)
     assert parse_host("[::1]") == ("[::1]", None)
+
+
+def test_a_key_of_an_mcp_server_goes_where_its_variables_are_named(folder: Path) -> None:
+    servers = f"tools: {{mcp: [{{name: m, command: m, args: [--key, {FAKE}]}}]}}\n"
+    (found,) = mistakes(folder, REQUIRED + servers)
+    assert found.endswith("name that variable: env: [MY_KEY]")
+    assert FAKE not in found
