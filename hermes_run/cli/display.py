@@ -180,8 +180,16 @@ def _tools(statistics: dict[str, Any]) -> Table:
         style = "green" if rate == 100 else "yellow" if rate >= 50 else "red"
         table.add_row(name, number(tool["count"]), Text(f"{rate:.1f} %", style=style))
     if not used:
-        table.add_row(Text("none was called", style="dim"), "", "")
+        nothing = "unknown" if _lacks_records(statistics) else "none was called"
+        table.add_row(Text(nothing, style="dim"), "", "")
     return table
+
+
+def _lacks_records(statistics: dict[str, Any]) -> bool:
+    """Whether the entries tell of turns and no trajectory does: those came from manifests alone."""
+    outcomes, turns = statistics["outcomes"], statistics["turns"]["total"]
+    kept = sum(outcomes[name] for name in ("completed", "partial", "discarded"))
+    return bool(kept and turns and not statistics["reasoning_statistics"]["total_assistant_turns"])
 
 
 def _figures(statistics: dict[str, Any]) -> Table:
@@ -194,9 +202,8 @@ def _figures(statistics: dict[str, Any]) -> Table:
 def _figure_lines(statistics: dict[str, Any]) -> Sequence[tuple[str, str]]:
     reasoning, tokens = statistics["reasoning_statistics"], statistics["tokens"]
     turns = reasoning["total_assistant_turns"]
-    coverage = (
-        f"{reasoning['coverage']:.1f} % of {count_of(turns, 'assistant turn')}" if turns else "no turns"
-    )
+    nothing = "unknown: no trajectory is here" if _lacks_records(statistics) else "no turns"
+    coverage = f"{reasoning['coverage']:.1f} % of {count_of(turns, 'assistant turn')}" if turns else nothing
     spent = (
         f"{number(tokens['total_tokens'])}  (prompt {number(tokens['prompt_tokens'])}, "
         f"completion {number(tokens['completion_tokens'])})"

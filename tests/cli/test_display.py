@@ -56,6 +56,15 @@ def test_a_run_without_rows_is_shown_in_whole_words(width: int) -> None:
         assert word in shown
 
 
+def test_of_manifests_alone_tools_and_reasoning_are_unknown() -> None:
+    statistics = _statistics(turns={"total": 18, "per_trajectory": 3.0})
+    statistics["outcomes"]["completed"] = 6
+    shown = _shown(statistics, 100)
+    assert "none was called" not in shown
+    assert "no turns" not in shown
+    assert "unknown: no trajectory is here" in shown
+
+
 def test_what_does_not_fit_side_by_side_stands_one_under_the_other() -> None:
     statistics = _statistics(tool_statistics=_TOOLS)
 
