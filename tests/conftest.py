@@ -32,3 +32,10 @@ def require(name: str, reason: str) -> NoReturn:
     if name in os.environ.get("HERMES_RUN_REQUIRE", "").split(","):
         pytest.fail(f"{name} is required here: {reason}")
     pytest.skip(f"{name}: {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What failed at first and was tried again is a fault to be mended, so its account is kept."""
+    for report in terminalreporter.stats.get("rerun", []):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
