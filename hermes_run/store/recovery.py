@@ -80,9 +80,14 @@ def _write_off_lines_elsewhere(journal: Journal, found: Recovery) -> None:
         journal.append_lost(journal.at(journal.fold.offset(key)))
     if keys:
         found.warnings.append(
-            f"{journal.path}: {len(keys)} entries came from manifests alone, without their trajectories; "
-            "their prompts are pending. To keep the trajectories, merge the run directories themselves"
+            f"{journal.path}: {_how_many(len(keys), 'entry', 'entries')} came from manifests alone, without "
+            "trajectories; what they stand for is pending. To keep the trajectories, merge the run "
+            "directories themselves"
         )
+
+
+def _how_many(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 def _ends_line(path: Path) -> bool:
@@ -125,12 +130,13 @@ def _write_off(folder: Path, journal: Journal, numbers: set[int], found: Recover
         path, older = batch_path(folder, number), len(entries) - len(lost)
         if lost:
             found.warnings.append(
-                f"{path}: {len(lost)} trajectories are missing or torn; their prompts are pending again"
+                f"{path}: {_how_many(len(lost), 'trajectory is', 'trajectories are')} missing or torn, "
+                "and pending again"
             )
         if older:
             found.warnings.append(
-                f"{path}: {older} trajectories that later ones replaced are missing or torn; "
-                "nothing that counts is lost"
+                f"{path}: {_how_many(older, 'older line is', 'older lines are')} missing or torn; later ones "
+                "have replaced them, so nothing that counts is lost"
             )
     for number in numbers:
         journal.batches[number] = sound_end[number]

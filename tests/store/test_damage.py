@@ -361,7 +361,7 @@ def test_a_dry_run_refuses_what_the_run_would_refuse(lab: Lab) -> None:
 def test_a_batch_whose_end_was_written_off_is_looked_through_once(lab: Lab) -> None:
     batch = lab.run_dir / "batch_0.jsonl"
     batch.write_bytes(batch.read_bytes()[:-40])
-    assert "1 trajectories are missing or torn" in resume(lab)
+    assert "1 trajectory is missing or torn" in resume(lab)
     journal = (lab.run_dir / "journal.jsonl").read_bytes()
     opened = Journal(lab.run_dir / "journal.jsonl")
     opened.close()
