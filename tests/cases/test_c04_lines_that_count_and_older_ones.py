@@ -55,7 +55,7 @@ def test_an_older_line_that_is_gone_costs_nothing(run_twice: Lab, server: ModelS
         batch.write_bytes(b"")
     result = run_twice.run("-q")
     assert result.code == 0
-    assert "1 trajectories that later ones replaced" in result.err
+    assert "1 older line is missing or torn" in result.err
     assert [request.prompt for request in server.requests] == ["[q]"]
     assert run_twice.statuses() == {"completed": 2}
     run_twice.assert_sound()
