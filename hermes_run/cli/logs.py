@@ -1,14 +1,17 @@
 """run.log: rotating, in the run directory, and never holding a secret.
 
-Logging is for later reading: nothing of it goes to the terminal. What is logged before the run
-directory is known waits in memory.
+Logging is for later reading: nothing of it goes to the terminal but that something is waited for long,
+since nothing else tells then that the run goes on. What is logged before the run directory is known waits
+in memory.
 """
 
 from __future__ import annotations
 
 import logging
 import logging.handlers
+import math
 import os
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,7 @@ _log = logging.getLogger(__name__)
 _rollouts = logging.getLogger("hermes_run.rollouts")
 FILE_NAME = "run.log"
 _LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
+LONG_WAIT_S = 10.0
 _HELD = 10_000  # records kept until the run directory is known
 
 
@@ -79,11 +83,38 @@ def cut(text: str, chars: int) -> str:
     return f"{shown} (+{left_out} characters)" if left_out > 0 else shown
 
 
+class LongWaits(logging.Handler):
+    """Shows the records of long waits (`wait_s`, extra), one in so many seconds.
+
+    `_log.warning("it is asked again", extra={"wait_s": 60})` is shown, with a `wait_s` of 5 it is not.
+    """
+
+    def __init__(
+        self,
+        show: Callable[[str], None],
+        redact: Callable[[str], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(logging.WARNING)
+        self._show = show
+        self._redact = redact
+        self._clock = clock
+        self._shown_at = -math.inf
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Show it, if it is one."""
+        now = self._clock()
+        if getattr(record, "wait_s", 0.0) >= LONG_WAIT_S <= now - self._shown_at:
+            self._shown_at = now
+            self._show(self._redact(record.getMessage()))
+
+
 class Log:
     """The program's log: waits for its folder, then writes there."""
 
     def __init__(self, settings: LogSettings, redact: Callable[[str], str], prefix_chars: int) -> None:
         self._settings = settings
+        self._redact = redact
         self._formatter = LogFormatter(redact, prefix_chars)
         self.waiting = logging.handlers.MemoryHandler(_HELD, flushLevel=logging.CRITICAL + 1)
 
@@ -104,6 +135,10 @@ class Log:
         self.waiting.setTarget(file)
         self.waiting.close()
         _log.info("hermes-run %s, process %d", __version__, os.getpid())
+
+    def show_waits(self, show: Callable[[str], None]) -> None:
+        """Tell the person in front of the run, too, when it waits long."""
+        logging.getLogger().addHandler(LongWaits(show, self._redact))
 
 
 @contextmanager

@@ -119,6 +119,7 @@ def _run(
                 log.open(run_dir)
 
         observer = _observer(arguments, on_planned)
+        log.show_waits(observer.show_warning)
         options = replace(options, confirm=asker(observer, yes=arguments.yes))
         try:
             return asyncio.run(flow.run(spec, settings, observer, options))

@@ -199,7 +199,7 @@ class Gate:
         if is_limit:
             self._flight.refused(self.in_flight, now, is_new=is_new)
         if is_new:
-            _log.warning("%s: %s; all calls wait %.1f s", self._name, why, length)
+            _log.warning("%s: %s; all calls wait %.1f s", self._name, why, length, extra={"wait_s": length})
 
     def hinted(self, hint: Hint, tokens_per_call: float = 0.0) -> None:
         """The endpoint said how much is left. Acted upon when calls in flight could use it up."""

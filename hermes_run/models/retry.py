@@ -207,7 +207,8 @@ class Call:
         """How long to wait for an endpoint that was there: it may be started anew."""
         policy, now = self._policy, time.monotonic()
         if not endpoint.gone_for_s(now):
-            _log.warning("%s cannot be reached: %s; its calls wait", endpoint.where, verdict.text)
+            what = "%s cannot be reached: %s; its calls wait for up to %.0f s"
+            _log.warning(what, endpoint.where, verdict.text, policy.gone_s, extra={"wait_s": policy.gone_s})
         endpoint.was_down(now)
         if self._seat.is_gone(now, policy.gone_s):
             endpoint.stop_as_gone(verdict, policy.gone_s)

@@ -102,7 +102,8 @@ class ImageShelf(Generic[_T]):
                 if number == _TRIES or (later.after_s or 0) > _LONGEST_WAIT_S:
                     self._forgive_later(image)
                     raise SandboxError(str(later), reason="image") from later
-                _log.warning("%s (%s); trying again in %.0f s", later, image, wait_s)
+                what = "%s (%s); trying again in %.0f s"
+                _log.warning(what, later, image, wait_s, extra={"wait_s": wait_s})
             await asyncio.sleep(wait_s)
         raise AssertionError("the last try either gave the image or raised")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hermes_run.cli.logs import LogFormatter, cut, log_outcome, logging_to
+from hermes_run.cli.logs import LogFormatter, LongWaits, cut, log_outcome, logging_to
 from hermes_run.core.messages import Assistant, ToolCall, ToolResult, Usage, User
 from hermes_run.core.secrets import make_redactor
 from hermes_run.core.trajectory import Outcome, Status, StopReason, Trajectory
@@ -162,3 +162,23 @@ def test_half_a_character_is_shown_by_its_number() -> None:
 )
 def test_a_cut_text_says_how_much_is_missing(text: str, shown: str) -> None:
     assert cut(text, 10) == shown
+
+
+def test_long_waits_are_shown_one_in_ten_seconds_and_without_secrets() -> None:
+    shown: list[str] = []
+    now = 0.0
+    waits = LongWaits(shown.append, make_redactor(("sk-abcdef",)), lambda: now)
+    log = logging.getLogger("hermes_run.models")
+    for at_s, wait_s in ((0.0, 9.9), (1.0, 60.0), (2.0, 60.0), (10.9, 60.0), (11.0, 11.0)):
+        now = at_s
+        record = log.makeRecord(log.name, logging.WARNING, "", 0, "%g sk-abcdef", (at_s,), None)
+        record.wait_s = wait_s
+        waits.handle(record)
+    waits.handle(log.makeRecord(log.name, logging.ERROR, "", 0, "no wait", (), None))
+    assert [text.split()[0] for text in shown] == ["1", "11"]
+    assert not any("sk-" in text for text in shown)
+    with logging_to(LogSettings(), LoggingSpec(), make_redactor(())) as held:
+        held.show_waits(shown.append)
+        log.warning("a minute", extra={"wait_s": 60})
+    log.warning("later", extra={"wait_s": 60})
+    assert shown[2:] == ["a minute"]

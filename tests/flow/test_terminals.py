@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import says
+from tests.servers import fails, says
 
 if TYPE_CHECKING:
     from tests.flow.lab import Lab
@@ -102,3 +102,17 @@ def test_a_result_that_cannot_be_written_is_told(served: Lab) -> None:
     _, err = running.communicate(timeout=60)
     assert (running.returncode, b"the disk is full" in err) == (4, True)
     assert served.statuses() == {"completed": 6}
+
+
+@pytest.mark.slow
+def test_a_run_that_waits_long_says_so(lab: Lab, server: ModelServer) -> None:
+    answers = iter([fails(429, headers={"Retry-After": "10"})])
+    server.respond = lambda _: next(answers, says("x", reasoning="r"))
+    lab.use_server(server.url)
+    lab.write_prompts("[1]")
+    for words in ((), ("-q",)):
+        done = lab.run(*words)
+        assert done.code == 0
+        assert "all calls wait 10.0 s" in done.err
+        lab.write_prompts("[1]", "[2]")
+        answers = iter([fails(429, headers={"Retry-After": "10"})])
