@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tests.flow.lab import Lab
     from tests.servers import ModelServer
 
+pytestmark = pytest.mark.slow
+
 ROWS = ("[a]", "[a]", "[b]", "[a]", "[c]", "[b]")
 
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 CUT = '{"command": "touch /workspace/never-run; ec'
 ERROR_INSIDE = json.dumps({"error": {"message": "the upstream is overloaded", "code": 502}}).encode()
 REPLIES = {

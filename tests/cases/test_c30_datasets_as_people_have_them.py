@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.flow.zygote import Run
     from tests.servers import Answer, ModelServer, Request
 
+pytestmark = pytest.mark.slow
+
 BIG = "x" * 5_000_000
 GOOD = [
     b'\xef\xbb\xbf{"prompt": "with a mark"}\r\n',

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.flow.lab import Lab, Result
     from tests.servers import ModelServer
 
+pytestmark = pytest.mark.slow
+
 STATISTICS = {
     "run_name",
     "distribution",

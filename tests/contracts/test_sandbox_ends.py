@@ -15,6 +15,8 @@ from tests.contracts.sandboxes import can, opened, sh, sleepers, text, within
 if TYPE_CHECKING:
     from hermes_run.core.contracts import Sandbox
 
+pytestmark = pytest.mark.slow
+
 
 # ---------------------------------------------------------------- ends of calls
 

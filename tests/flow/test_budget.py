@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 PER_CALL = {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100, "cost": 0.01}
 
 

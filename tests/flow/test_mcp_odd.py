@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.flow.lab import Lab
     from tests.outside.web import Handler
 
+pytestmark = pytest.mark.slow
+
 ODD = r"""
 import json, os, subprocess, sys, time
 

@@ -18,6 +18,8 @@ from tests.servers import Answer, ModelServer, Request, fails, says
 if TYPE_CHECKING:
     from tests.flow.lab import Lab
 
+pytestmark = pytest.mark.slow
+
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )

@@ -13,6 +13,8 @@ from tests.flow.replies import conversations, turns
 if TYPE_CHECKING:
     from tests.servers import ModelServer
 
+pytestmark = pytest.mark.slow
+
 BASIC = ("--dataset_file=data.jsonl", "--batch_size=10", "--run_name=my_run")
 DOCUMENTED = (
     ("--model=anthropic/claude-sonnet-4.6", "--num_workers=4"),

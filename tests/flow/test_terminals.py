@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tests.flow.lab import Lab
     from tests.servers import ModelServer
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals end otherwise there")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="terminals end otherwise there"),
+]
 
 
 def started(lab: Lab, *words: str, stdout: int, stderr: int) -> subprocess.Popen[bytes]:

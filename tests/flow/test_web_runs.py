@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.outside.web import Handler
 
+pytestmark = pytest.mark.slow
+
 PAGE = (
     "<title>Herons</title><h1>Herons</h1><p>"
     + "They stand in the water and wait. " * 20

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 TAPE = {
     "conversations": [
         {"match": "b", "turns": [{"text": "without reasoning: {{prompt}}"}]},
