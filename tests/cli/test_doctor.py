@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.cli.calling import Cli
 
+pytestmark = pytest.mark.slow
+
 SPEC = """
 run_name: r
 dataset: {path: data.jsonl}

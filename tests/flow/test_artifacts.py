@@ -14,7 +14,7 @@ from tests.flow.lab import Lab
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.slow, pytest.mark.bubblewrap]
 
 
 def lab_with(folder: Path, *commands: str, row: dict[str, Any] | None = None, **sandbox: Any) -> Lab:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.flow.lab import Lab
 
+pytestmark = pytest.mark.slow
+
 SERVER = (Path(__file__).parents[2] / "examples/mcp_server.py").read_text()
 INSIDE = {"name": "mine", "command": "python3", "args": ["server.py"]}
 HTTP = '''

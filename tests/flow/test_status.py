@@ -13,6 +13,8 @@ from tests.flow.lab import read_lines
 if TYPE_CHECKING:
     from tests.flow.lab import Lab
 
+pytestmark = pytest.mark.slow
+
 TAPE = {
     "conversations": [
         {"match": "bad", "turns": [{"error": "provider_error"}]},

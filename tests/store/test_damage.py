@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 TAPE = {"conversations": [{"turns": [{"reasoning": "r", "text": "naïve {{prompt}} € done"}]}]}
 SPEC = {"batch_size": 10, "workers": 1, "distribution": {"todo": 100}, "sandbox": {"backend": "bubblewrap"}}
 
