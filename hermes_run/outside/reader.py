@@ -42,7 +42,7 @@ class Readers:
             except (TimeoutError, OSError, EOFError, ValueError):
                 await _end(process)
                 raise Refused("the page is too large or too odd to be read; try another one") from None
-            except BaseException:
+            except BaseException:  # a cancelled one leaves an answer under way: never reuse it
                 await _end(process)
                 raise
             self._free.append(process)

@@ -140,7 +140,7 @@ def open_store(spec: Spec, settings: Settings, plan: Plan, options: RunOptions) 
             if taken or not has_entries:
                 rollouts = "1 rollout was" if taken == 1 else f"{taken} rollouts were"
                 warnings.append(f"{rollouts} taken over from {other} (reuse)")
-    except BaseException:
+    except BaseException:  # a signal, too, closes what was opened
         journal.close()
         raise
     return OpenRun(

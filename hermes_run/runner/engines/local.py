@@ -29,7 +29,7 @@ class LocalEngine:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):
                     group.create_task(self._work(source, deliver))
-        except BaseExceptionGroup as several:
+        except BaseExceptionGroup as several:  # what stops a run is told as itself
             raise first_cause(several) from None
 
     def drain(self) -> None:
